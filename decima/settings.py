@@ -46,8 +46,8 @@ Whole = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-#: Maximum size of a settings file, bytes.
-_LONGEST = 2**18
+#: Maximum size of a settings file, bytes, and maximum number of its values.
+_LONGEST, _MOST_VALUES = 2**18, 100_000
 #: Learning rate; Adam's first step is ten times as long and must fit in a float32.
 LearningRate = Annotated[float, Field(gt=0, le=1e37)]
 _T = TypeVar("_T")
@@ -195,10 +195,12 @@ def read_settings(
     Raises:
         TrainingError: there is no such file or recipe, it is malformed, or a key is unknown or has a wrong value.
     """
-    document = parse_yaml(_read(recipes, source), str(source))
-    document = {} if document is None else document
-    if not isinstance(document, dict):
-        raise TrainingError(f"{source}: expected keys and values, such as iterations: 100")
+    is_file = isinstance(source, Path) or "/" in source or source.endswith((".yaml", ".yml"))
+    if not is_file and source not in recipes.names():
+        known = ", ".join(recipes.names())
+        near = did_you_mean(source, recipes.names())
+        raise TrainingError(f"unknown recipe {source!r}{near}: expected one of {known}, or a YAML file")
+    document = read_document(Path(source) if is_file else recipes.folder / f"{source}.yaml", str(source))
     for override in overrides:
         _override(document, override)
     where = f"{source} with {' '.join(overrides)}" if overrides else str(source)
@@ -217,19 +219,27 @@ def parse_settings(model: type[Settings], document: dict[str, Any], where: str) 
         raise TrainingError(f"{where}: {first_problem(error, model)}") from None
 
 
-def _read(recipes: Recipes, source: str | Path) -> str:
-    is_file = isinstance(source, Path) or "/" in source or source.endswith((".yaml", ".yml"))
-    if not is_file and source not in recipes.names():
-        known = ", ".join(recipes.names())
-        near = did_you_mean(source, recipes.names())
-        raise TrainingError(f"unknown recipe {source!r}{near}: expected one of {known}, or a YAML file")
-    path = Path(source) if is_file else recipes.folder / f"{source}.yaml"
+def read_document(path: Path, name: str | None = None) -> dict[str, Any]:
+    """Read a YAML file of keys and values; an empty file has none.
+
+    Args:
+        name: name of the file in error messages; by default its path.
+
+    Raises:
+        TrainingError: the file cannot be read, is malformed, or contains anything but keys and values.
+    """
+    name = str(path) if name is None else name
     try:
-        return (read_bytes(path, _LONGEST) if is_file else path.read_bytes()).decode("utf-8-sig")
+        text = read_bytes(path, _LONGEST).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise TrainingError(f"{source}: byte {error.start}: expected UTF-8 text") from None
+        raise TrainingError(f"{name}: byte {error.start}: expected UTF-8 text") from None
     except OSError as error:
-        raise TrainingError(f"{source}: {error.strerror}, expected a YAML file") from None
+        raise TrainingError(f"{name}: {error.strerror}, expected a YAML file") from None
+    document = parse_yaml(text, name)
+    document = {} if document is None else document
+    if not isinstance(document, dict):
+        raise TrainingError(f"{name}: expected keys and values, such as iterations: 100")
+    return document
 
 
 def _override(document: dict[str, Any], text: str) -> None:
@@ -249,10 +259,18 @@ def parse_yaml(text: str, where: str) -> Any:
     """Parse YAML with the number syntax of YAML 1.2; error messages begin with ``where``.
 
     Raises:
-        TrainingError: the text is not YAML, or has a key twice or keys that are not names.
+        TrainingError: the text is not YAML, has too many values, a key twice, or keys that are not names.
     """
     try:
-        return yaml.load(text, Loader=_Loader)
+        loader = _Loader(text)
+        try:
+            node = loader.get_single_node()
+            if node is None:
+                return None
+            _check_size(node)
+            return loader.construct_document(node)
+        finally:
+            loader.dispose()
     except RecursionError:
         raise TrainingError(f"{where}: too many levels of brackets") from None
     except yaml.YAMLError as error:
@@ -260,6 +278,22 @@ def parse_yaml(text: str, where: str) -> Any:
         problem = " ".join(str(getattr(error, "problem", None) or error).split())
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
         raise TrainingError(f"{where}: {place}{problem}") from None
+
+
+def _check_size(root: yaml.Node) -> None:
+    """Refuse too many values. Each use of an anchor counts, so that a short text cannot become a huge document."""
+    nodes, count = [root], 1
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, yaml.MappingNode):
+            inner = [each for pair in node.value for each in pair]
+        else:
+            inner = node.value if isinstance(node, yaml.SequenceNode) else []
+        nodes += inner
+        count += len(inner)
+        if count > _MOST_VALUES:
+            problem = f"more than {_MOST_VALUES:,} values, or a value that contains itself"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
 
 class _Loader(yaml.SafeLoader):

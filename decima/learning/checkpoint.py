@@ -9,7 +9,8 @@ from __future__ import annotations
 import copy
 import io
 import json
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from math import fsum
 from pathlib import Path
@@ -22,7 +23,7 @@ from torch import Tensor, nn
 from decima.outputs import atomic_path
 from decima.policy.parts import PartError
 from decima.settings import TrainingError
-from workloads.reading import read_bytes
+from workloads.reading import LARGEST, read_bytes
 
 __all__ = [
     "Best", "Checkpoint", "TrainingPart", "check_same_run", "copy_state", "copy_weights",
@@ -32,6 +33,8 @@ __all__ = [
 FORMAT, VERSION = "decima-checkpoint", 3
 #: Settings that may differ when a run is resumed.
 MAY_CHANGE = ("iterations", "checkpoint_every")
+#: Maximum number of values in a field that is neither tensors nor the learner's state.
+MOST_VALUES = 1_000_000
 
 
 class TrainingPart:
@@ -119,10 +122,14 @@ def load_checkpoint(path: Path) -> Checkpoint:
         TrainingError: the file is missing, truncated, not a checkpoint, or of another format version.
     """
     try:
-        data = read_bytes(path)
+        data = read_bytes(path, 2 * LARGEST)
     except OSError as error:
         raise TrainingError(f"{path}: {error.strerror}, expected a checkpoint") from None
     try:
+        # PyTorch decompresses what it has never compressed, and also reads older formats.
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
+                raise ValueError("compressed")
         document = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except Exception:  # PyTorch tries several formats, which raise errors of any type
         raise TrainingError(f"{path}: not a checkpoint, or truncated") from None
@@ -149,15 +156,21 @@ def _check(checkpoint: Checkpoint) -> None:
     best = checkpoint.best
     found = {"reference": checkpoint.reference, **({} if best is None else {"results": best.results})}
     for name in ("config", "curve", "before"):
+        _check_size(getattr(checkpoint, name), name)
         json.dumps(getattr(checkpoint, name), ensure_ascii=False).encode()
     for name, results in found.items():
         if not isinstance(results, dict):
             raise ValueError(f"{name} must be entries by name")
-        measures = {tuple(sorted(values)) if isinstance(values, dict) else () for values in results.values()}
-        if len(measures) > 1 or not all(isinstance(scheduler, str) for scheduler in results):
-            raise ValueError(f"{name} must be the same measures of each scheduler, by name")
+        _check_size(results, name)
         if not all(map(_are_numbers, results.values())):
             raise ValueError(f"{name} must be numbers of each scheduler, in lists or by name")
+        measures = {
+            tuple(sorted(values)) if isinstance(values, dict) else len(values) for values in results.values()
+        }
+        if len(measures) > 1 or not all(isinstance(scheduler, str) for scheduler in results):
+            raise ValueError(f"{name} must be the same measures of each scheduler, by name")
+    if best is not None and [*best.results][:-1] != [*checkpoint.reference]:
+        raise ValueError("results must be those of the reference, followed by the policy's")
     for name, entries in (*vars(checkpoint).items(), *(() if best is None else vars(best).items())):
         if name in ("config", "learner", "reference", "weights", "results") and not isinstance(entries, dict):
             raise ValueError(f"{name} must be entries by name")
@@ -167,18 +180,36 @@ def _check(checkpoint: Checkpoint) -> None:
         raise ValueError("the iteration must be a number from 0, or below it and without a best policy")
     if best is not None and (not isinstance(best.iteration, int) or best.iteration < 0):
         raise ValueError("the iteration must be a number from 0")
-    if best is not None and np.shape(checkpoint.curve)[1:] != (3,):
+    if checkpoint.curve != [] and np.shape(checkpoint.curve)[1:] != (3,):
         raise ValueError("curve must have three columns")
     improvement = 0.0 if best is None else best.improvement
     fsum([checkpoint.cpu_s, improvement, *np.ravel(checkpoint.curve)])  # are numbers
+    if best is not None and best.iteration not in [row[0] for row in checkpoint.curve]:
+        raise ValueError(f"curve must have a row of the best iteration, {best.iteration}")
 
 
-def _are_numbers(value: Any) -> bool:
-    if isinstance(value, list):
-        return all(map(_are_numbers, value))
-    if isinstance(value, dict):
-        return all(not isinstance(each, list | dict) and _are_numbers(each) for each in value.values())
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _are_numbers(values: Any) -> bool:
+    """Return whether these are numbers in a list or by name, at least one."""
+    entries = values.values() if isinstance(values, dict) else values if isinstance(values, list) else ()
+    return bool(entries) and all(
+        isinstance(each, int | float) and not isinstance(each, bool) for each in entries
+    )
+
+
+def _check_size(document: object, name: str) -> None:
+    """Refuse too many values. A value may be contained many times, so that a short file has a huge document."""
+    containers, count = [document], 1
+    while containers:
+        value = containers.pop()
+        inner: Collection[object] = ()
+        if isinstance(value, dict):
+            inner = value.values()
+        elif isinstance(value, list | tuple):
+            inner = value
+        count += len(inner)
+        if count > MOST_VALUES:
+            raise ValueError(f"{name}: more than {MOST_VALUES:,} values, or a value that contains itself")
+        containers += inner
 
 
 def check_same_run(path: Path, old: Mapping[str, Any], new: Mapping[str, Any], iteration: int) -> None:

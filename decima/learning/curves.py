@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 
 from decima.evaluation.metrics import mean_interval
 from decima.learning.loop import CONFIG
 from decima.learning.metrics import read_metrics, validation_metric
-from decima.settings import TrainingError
+from decima.settings import TrainingError, read_document
 
 __all__ = [
     "LearningCurve", "TrainingRun", "curve_of", "find_runs", "objective_metric", "read_run",
@@ -75,17 +74,9 @@ def read_run(folder: Path) -> TrainingRun:
     Raises:
         TrainingError: a file is missing or malformed.
     """
-    config = folder / CONFIG
-    try:
-        document = yaml.safe_load(config.read_text(encoding="utf-8"))
-        rows = read_metrics(folder / METRICS_FILE)
-    except OSError as error:
-        raise TrainingError(f"{error.filename}: {error.strerror}, expected a training run") from None
-    except (UnicodeDecodeError, yaml.YAMLError):
-        raise TrainingError(f"{folder}: {CONFIG} or {METRICS_FILE} is malformed") from None
-    if not isinstance(document, dict):
-        raise TrainingError(f"{config}: expected keys and values")
-    return TrainingRun(folder, dict(_flat(document)), rows)
+    return TrainingRun(
+        folder, dict(_flat(read_document(folder / CONFIG))), read_metrics(folder / METRICS_FILE)
+    )
 
 
 def _flat(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -103,7 +94,7 @@ def objective_metric(run: TrainingRun) -> str:
         return f"validation_{settings['grid.objective']}"
     if any(name.startswith("settings.") for name in settings):
         return "validation_change_mean"
-    return validation_metric(settings.get("cluster.reward", "jct"))
+    return validation_metric(str(settings.get("cluster.reward", "jct")))
 
 
 def reference_of(runs: Sequence[TrainingRun], metric: str) -> tuple[str, float] | None:

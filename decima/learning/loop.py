@@ -433,11 +433,19 @@ class TrainingLoop(ABC, Generic[Config]):
         best = checkpoint.best
         if best is None:
             return
-        about = {
+        about = self._about_best(checkpoint, best) | self._about()
+        network = copy.deepcopy(self.kept)
+        network.load_state_dict(best.weights)
+        self._write(self.out / POLICY, network, about)
+        with atomic_path(self.out / CARD) as path:
+            path.write_text(policy_card(self.out.resolve().name, about), encoding="utf-8")
+
+    def _about_best(self, checkpoint: Checkpoint, best: Best) -> dict[str, Any]:
+        """Describe the training and results of the best policy, for the policy file and its card."""
+        return {
             "command": self.command,
             "seed": self.config.seed,
             "config": checkpoint.config,
-            **self._about(),
             "iteration": best.iteration,
             "iterations_trained": checkpoint.iteration,
             "training_cpu_s": round(checkpoint.cpu_s, 1),
@@ -445,11 +453,6 @@ class TrainingLoop(ABC, Generic[Config]):
             "validation": {**self._describe(best.results), "improvement": best.improvement},
             "curve": {"columns": ["iteration", "validation", "improvement"], "rows": checkpoint.curve},
         }
-        network = copy.deepcopy(self.kept)
-        network.load_state_dict(best.weights)
-        self._write(self.out / POLICY, network, about)
-        with atomic_path(self.out / CARD) as path:
-            path.write_text(policy_card(self.out.resolve().name, about), encoding="utf-8")
 
     def _restore(self, path: Path) -> None:
         checkpoint = load_checkpoint(path)
@@ -461,9 +464,11 @@ class TrainingLoop(ABC, Generic[Config]):
                 raise ValueError(f"{-checkpoint.iteration} epochs of behaviour cloning are left")
             with warnings.catch_warnings(action="ignore"):  # PyTorch warns about damaged tensors
                 if checkpoint.best is not None:
-                    load_weights(self.kept, checkpoint.best.weights)  # raises if they do not fit
+                    # These raise if weights or results do not fit.
+                    load_weights(self.kept, checkpoint.best.weights)
+                    policy_card(self.NAME, self._about_best(checkpoint, checkpoint.best))
                 self.restore(checkpoint.learner)
-        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             reason = " ".join(str(error).split())
             raise TrainingError(f"{path}: does not fit its own settings: {reason:.200}") from None
         self._reference, self._best = checkpoint.reference, checkpoint.best

@@ -14,7 +14,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from decima.outputs import atomic_path, writing
 from decima.settings import TrainingError
-from workloads.reading import read_bytes
+from workloads.reading import parse_json, read_bytes
 
 if TYPE_CHECKING:
     from decima.settings import RunConfig
@@ -30,8 +30,8 @@ Config = TypeVar("Config", bound="RunConfig")
 RENAMED = {"jct_s": "mean_jct_s", "validation_jct_s": "validation_mean_jct_s"}
 #: Names of the files in a run's folder.
 METRICS_FILE, TENSORBOARD = "metrics.jsonl", "tensorboard"
-#: Lower bound of the iteration numbers.
-FIRST = -(2**31)
+#: Lower bound of the iteration numbers, and largest absolute value of a metric in a file.
+FIRST, LARGEST = -(2**31), 1e100
 
 #: Name -> meaning of the metrics of all trainings. A row of ``metrics.jsonl`` has the metrics of one iteration.
 COMMON: dict[str, str] = {
@@ -170,20 +170,24 @@ def read_metrics(path: str | Path) -> list[dict[str, float]]:
     Raises:
         TrainingError: the file cannot be read, or a row is anything but numbers by name.
     """
-    rows = []
+    rows: list[dict[str, float]] = []
     try:
-        text = read_bytes(Path(path)).decode()
+        *lines, cut = read_bytes(Path(path)).decode().split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise TrainingError(f"{path}: {getattr(error, 'strerror', 'no text')}, expected metrics") from None
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate([*lines, cut] if cut else lines, start=1):
         try:
-            rows.append(json.loads(line))
+            row = parse_json(line)
         except (ValueError, RecursionError):
-            break
-        if not isinstance(rows[-1], dict) or not isinstance(rows[-1].get("iteration"), int):
+            if number > len(lines):
+                break
+            row = None
+        iteration = row.get("iteration") if isinstance(row, dict) else None
+        if not isinstance(row, dict) or type(iteration) is not int or abs(iteration) > -FIRST:
             raise TrainingError(f"{path}: line {number}: expected metrics of an iteration")
-        if not {type(each) for each in rows[-1].values()} <= {int, float}:
-            raise TrainingError(f"{path}: line {number}: expected numbers by name")
+        if not all(type(each) in (int, float) and abs(each) <= LARGEST for each in row.values()):
+            raise TrainingError(f"{path}: line {number}: expected finite numbers by name")
+        rows.append(row)
     return [{RENAMED.get(name, name): value for name, value in row.items()} for row in rows]
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import importlib
 import os
+import pkgutil
+from pathlib import Path
 from typing import Any
 
 from pydantic import AfterValidator
 
-from workloads.errors import DecimaError, custom_code, is_custom
+from workloads.errors import DecimaError, custom_code, did_you_mean, is_custom
 
 __all__ = [
     "ALLOWED", "NotFiniteError", "PartError", "PolicyFileError", "allow_parts", "build_part", "check_part",
@@ -55,7 +57,7 @@ def _allowed() -> list[str]:
     return [each for each in os.environ.get(ALLOWED, "").split(",") if each]
 
 
-def find_allowed_part(name: str, base: str) -> type:
+def find_allowed_part(name: str, base: str) -> Any:
     """Find a custom class that a policy file names, without running code that the user has not allowed.
 
     A module or package that the user has allowed may lie in the current folder; a module that only the file names is
@@ -105,8 +107,22 @@ def load_part(name: str, base: type | str = object) -> Any:
 
 
 def _import(name: str) -> Any:
-    module, _, attribute = name.partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    """Return the attribute that ``module:Class`` names; error messages suggest a similar name."""
+    place, _, attribute = name.rpartition(":")
+    try:
+        module = importlib.import_module(place)
+    except (ModuleNotFoundError, TypeError) as error:  # TypeError: a relative name
+        if isinstance(error, ModuleNotFoundError) and not f"{place}.".startswith(f"{error.name}."):
+            raise  # the module exists, and imports another module that does not
+        if place.endswith(".py") or os.sep in place:
+            near = f" (did you mean {f'{Path(place).name.removesuffix(".py")}:{attribute}'!r}?)"
+        else:
+            near = did_you_mean(place, [each.name for each in pkgutil.iter_modules([str(Path.cwd())])])
+        raise ModuleNotFoundError(f"No module named {place!r}{near}") from None
+    if not hasattr(module, attribute):
+        near = did_you_mean(attribute, [each for each, kind in vars(module).items() if isinstance(kind, type)])
+        raise AttributeError(f"module {place!r} has no attribute {attribute!r}{near}")
+    return getattr(module, attribute)
 
 
 def _checked(name: str, found: Any, base: type | str) -> Any:

@@ -1,6 +1,7 @@
 """A checkpoint is read as it was written, or refused in one line; ``test_loop`` tests the learner's state."""
 
 import pickle
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,16 @@ def test_a_file_that_was_cut_off_is_refused(path: Path, share: float) -> None:
     assert refused(path) == "not a checkpoint, or truncated"
 
 
+def test_a_compressed_file_is_refused(path: Path) -> None:
+    """PyTorch never compresses its files; a few bytes of a compressed one may be gigabytes."""
+    with zipfile.ZipFile(path) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in entries.items():
+            archive.writestr(name, data)
+    assert refused(path) == "not a checkpoint, or truncated"
+
+
 @pytest.mark.parametrize("data", [b"", b"iteration: 3", bytes(1000), b"PK\x03\x04 but no archive"])
 def test_other_files_are_refused(path: Path, data: bytes) -> None:
     path.write_bytes(data)
@@ -84,6 +95,12 @@ def test_a_checkpoint_executes_nothing(tmp_path: Path, write: Any) -> None:
 
 
 BEST = vars(checkpoint().best)
+#: A short value that would have 2^40 entries if it were written out, and one that contains itself.
+BOMB: list[Any] = [1.0]
+for _ in range(40):
+    BOMB = [BOMB, BOMB]
+ENDLESS: list[Any] = []
+ENDLESS.append(ENDLESS)
 
 
 @cases(
@@ -104,11 +121,26 @@ BEST = vars(checkpoint().best)
     ({"curve": [[0.0, 3.5]]}, "curve must have three columns"),
     ({"curve": [[0.0, 3.5, 0.1], [1.0]]}, "setting an array element with a sequence"),
     ({"curve": [["a", "b", "c"]]}, "must be real number, not "),
+    ({"curve": []}, "curve must have a row of the best iteration, 5"),
+    ({"curve": [[0.0, 3.5, -0.5]]}, "curve must have a row of the best iteration, 5"),
+    ({"config": {"a": BOMB}}, "config: more than 1,000,000 values, or a value that contains itself"),
+    ({"before": ENDLESS}, "before: more than 1,000,000 values, or a value that contains itself"),
+    ({"reference": {"fair": ENDLESS}}, "reference: more than 1,000,000 values, or a value that contains itself"),
+    ({"reference": {}}, "results must be those of the reference, followed by the policy's"),
+    ({"reference": {"fair": {}}}, "reference must be numbers of each scheduler, in lists or by name"),
+    ({"reference": {"fair": [[1.0]]}}, "reference must be numbers of each scheduler, in lists or by name"),
+    ({"best": {**BEST, "results": {}}}, "results must be those of the reference, followed by the policy's"),
+    (
+        {"best": {**BEST, "results": {"decima": [2.0, 2.5], "fair": [3.0, 4.0]}}},
+        "results must be those of the reference",
+    ),
+    ({"best": {**BEST, "results": {"fair": [3.0], "decima": [2.0, 2.5]}}}, "results must be the same measures"),
+    ({"best": {**BEST, "results": {"fair": {}, "decima": {}}}}, "results must be numbers of each scheduler"),
     ({"before": "nothing"}, "before must be a list"),
     ({"config": {"seed": torch.ones(3)}}, "Object of type Tensor is not JSON serializable"),
     ({"before": [{"command": "\ud800"}]}, "'utf-8' codec can't encode character"),
     ({"reference": {"fair": ["3"]}}, "reference must be numbers of each scheduler"),
-    ({"best": {**BEST, "results": {"fair": {"jct": 1.0}, "decima": {}}}}, "results must be the same measures"),
+    ({"best": {**BEST, "results": {"fair": {"jct": 1.0}, "decima": {"x": 1.0}}}}, "results must be the same measures"),
     ({"best": {**BEST, "results": {"fair": torch.ones(2)}}}, "results must be numbers of each scheduler"),
 )
 def test_what_is_not_as_it_should_be_is_refused(path: Path, changes: dict[str, Any], message: str) -> None:

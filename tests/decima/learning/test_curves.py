@@ -69,15 +69,32 @@ def test_what_is_no_run_is_refused_in_one_line(tmp_path: Path) -> None:
     good = read_run(run(tmp_path / "a", [1.0]))
     with pytest.raises(TrainingError, match="has no metric entropy; it has validation_mean_jct_s"):
         curve_of([good], "entropy")
-    for name, text, message in (
+    wrong = (
         ("config.yaml", "- 1", "expected keys and values"),
-        ("config.yaml", "{", "is malformed"),
-        ("config.yaml", "!!python/object/apply:os.getcwd []", "is malformed"),
+        ("config.yaml", "{", "line 1, column 2: expected the node content"),
+        ("config.yaml", "!!python/object/apply:os.getcwd []", "line 1, column 1: could not determine a constructor"),
+        ("config.yaml", "a: &a [1, *a]", "more than 100,000 values, or a value that contains itself"),
+        ("config.yaml", "a: &a {b: *a}", "more than 100,000 values, or a value that contains itself"),
+        ("config.yaml", "a: &a {<<: *a}", "more than 100,000 values, or a value that contains itself"),
+        ("config.yaml", "a: " + "9" * 5000, "line 1, column 4: this value is invalid"),
+        ("config.yaml", "a: 2001-13-45", "line 1, column 4: this value is invalid"),
+        ("config.yaml", "a: " + "[" * 5000, "too many levels of brackets"),
+        ("config.yaml", "? [a]\n: 1", "line 1, column 3: expected a name as key"),
+        (
+            "metrics.jsonl",
+            '{"iteration": 0}\n{"iteration"\n{"iteration": 1}\n',
+            "line 2: expected metrics of an iteration",
+        ),
+        ("metrics.jsonl", '{"iteration": 9999999999}\n', "line 1: expected metrics of an iteration"),
+        ("metrics.jsonl", '{"iteration": 1, "x": NaN}\n', "line 1: expected finite numbers by name"),
+        ("metrics.jsonl", '{"iteration": 1, "x": 1e400}\n', "line 1: expected finite numbers by name"),
+        ("metrics.jsonl", '{"iteration": 1, "x": 1' + "0" * 400 + "}\n", "line 1: expected finite numbers by name"),
         ("metrics.jsonl", "[1]\n", "line 1: expected metrics of an iteration"),
-        ("metrics.jsonl", '{"iteration": 1, "x": "1"}\n', "line 1: expected numbers by name"),
+        ("metrics.jsonl", '{"iteration": 1, "x": "1"}\n', "line 1: expected finite numbers by name"),
         ("metrics.jsonl", '{"x": 1}\n', "line 1: expected metrics of an iteration"),
-    ):
-        folder = run(tmp_path / f"bad-{len(message)}-{len(text)}", [1.0])
+    )
+    for number, (name, text, message) in enumerate(wrong):
+        folder = run(tmp_path / f"bad-{number}", [1.0])
         (folder / name).write_text(text)
         assert re.search(message, one_line(TrainingError, read_run, folder))
     (folder / "config.yaml").unlink()
