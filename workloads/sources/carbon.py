@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import numpy as np
 from workloads.arrivals import RandomStream, random_stream
 from workloads.carbon import Signal
 from workloads.display import count_text
-from workloads.errors import number_in
+from workloads.errors import LONGEST_MS, number_in
 from workloads.job import WorkloadError
 from workloads.reading import opened
 
@@ -27,6 +27,10 @@ SYNTHETIC = {
 DAYS, HOUR_MS = 30, 3_600_000.0
 #: Columns of an export of Electricity Maps, in lower case: time, and endings of the two intensities, best first.
 _TIME, _DIRECT, _LIFE_CYCLE = "datetime (utc)", "(direct)", ("(life cycle)", "(lca)")
+#: Texts of numbers that are not finite, which are no names of columns.
+_NO_NAMES = ("nan", "inf", "infinity")
+#: Maximum number of intervals of a signal in a file, nine years of five minutes.
+MOST_INTERVALS = 1_000_000
 _EXPECTED = (
     "expected lines of a time in seconds and a value, such as 3600,412, or an export of Electricity Maps"
 )
@@ -78,7 +82,8 @@ def read_signal(path: str | Path, scale: float = 1.0) -> Signal:
 
     The export has the columns ``Datetime (UTC)`` and ``Carbon intensity gCO2eq/kWh (direct)``, or the life cycle
     intensity if there is no direct one; its times must be equally spaced. The last interval is as long as the one
-    before it. Empty lines and lines that begin with ``#`` are skipped.
+    before it. Empty lines and lines that begin with ``#`` are skipped, and so are two names of columns in the first
+    line.
 
     Args:
         scale: divisor of times.
@@ -87,30 +92,25 @@ def read_signal(path: str | Path, scale: float = 1.0) -> Signal:
         WorkloadError: the file cannot be read or is malformed. The message names file, line and reason.
     """
     path = Path(path)
-    with opened(path, "a CSV file of times and values") as file:
-        try:
-            text = file.read().decode("utf-8-sig")
-        except UnicodeDecodeError:
-            raise WorkloadError(f"{path}: not a text file, {_EXPECTED}") from None
-    rows = [
-        (number, [cell.strip() for cell in row])
-        for number, row in enumerate(csv.reader(io.StringIO(text)), 1)
-        if any(cell.strip() for cell in row) and not row[0].lstrip().startswith("#")
-    ]
-    is_export = bool(rows) and rows[0][1][0].lower() == _TIME
-    columns = _columns(path, rows[0][1]) if is_export else (0, 1)
-    if rows and (is_export or math.isnan(number_in(rows[0][1][0]))):
-        rows = rows[1:]  # headings
     times_ms: list[float] = []
     values: list[float] = []
-    for number, row in rows:
+    columns, is_export, is_first = (0, 1), False, True
+    for number, row in _rows(path):
         where = f"{path}, line {number}"
+        if is_first:
+            is_first, is_export = False, row[0].lower() == _TIME
+            if is_export:
+                columns = _columns(where, row)
+            if is_export or _are_headings(row):
+                continue
         time_ms, value = _parse_line(where, row, columns, is_export)
         if times_ms and time_ms <= times_ms[-1]:
-            raise WorkloadError(f"{where}: the time is not after the previous one, got {row[0]!r}")
+            raise WorkloadError(f"{where}: the time is not after the previous one, got {row[0]!r:.60}")
         if is_export and len(times_ms) > 1 and time_ms - times_ms[-1] != times_ms[1] - times_ms[0]:
             step_s = (times_ms[1] - times_ms[0]) / 1000
-            raise WorkloadError(f"{where}: a gap before {row[0]}, expected a line every {step_s:g} s")
+            raise WorkloadError(f"{where}: a gap before {row[0]:.60}, expected a line every {step_s:g} s")
+        if len(values) == MOST_INTERVALS:
+            raise WorkloadError(f"{where}: expected at most {MOST_INTERVALS:,} lines of values")
         times_ms.append(time_ms)
         values.append(value)
     if len(values) < 2:
@@ -121,15 +121,34 @@ def read_signal(path: str | Path, scale: float = 1.0) -> Signal:
     return _build_signal(str(path), begins, values, begins[-1] - begins[-2], scale)
 
 
-def _columns(path: Path, headings: list[str]) -> tuple[int, int]:
+def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield number and cells of each line that is neither empty nor a comment."""
+    with opened(path, "a CSV file of times and values") as file:
+        # A line ends with LF, CR LF or CR.
+        lines = csv.reader(io.TextIOWrapper(file, encoding="utf-8-sig", newline=None))
+        try:
+            for row in lines:
+                cells = [cell.strip() for cell in row]
+                if any(cells) and not cells[0].startswith("#"):
+                    yield lines.line_num, cells
+        except UnicodeDecodeError:
+            raise WorkloadError(f"{path}: not a text file, {_EXPECTED}") from None
+        except csv.Error as error:
+            raise WorkloadError(f"{path}, line {lines.line_num}: {error}, {_EXPECTED}") from None
+
+
+def _are_headings(row: list[str]) -> bool:
+    """Return whether a first line has the names of two columns; a line with a damaged number is no headings."""
+    return len(row) == 2 and all(cell[:1].isalpha() and cell.lower() not in _NO_NAMES for cell in row)
+
+
+def _columns(where: str, headings: list[str]) -> tuple[int, int]:
     """Return the indices of the columns of time and intensity in an export of Electricity Maps."""
     for endings in ((_DIRECT,), _LIFE_CYCLE):
         for place, heading in enumerate(headings):
             if heading.lower().startswith("carbon intensity") and heading.lower().endswith(endings):
                 return 0, place
-    raise WorkloadError(
-        f"{path}, line 1: no column 'Carbon intensity gCO2eq/kWh (direct)' beside 'Datetime (UTC)'"
-    )
+    raise WorkloadError(f"{where}: no column 'Carbon intensity gCO2eq/kWh (direct)' beside 'Datetime (UTC)'")
 
 
 def _parse_line(where: str, row: list[str], columns: tuple[int, int], is_export: bool) -> tuple[float, float]:
@@ -140,10 +159,10 @@ def _parse_line(where: str, row: list[str], columns: tuple[int, int], is_export:
             time_ms = 1000 * datetime.fromisoformat(time).replace(tzinfo=UTC).timestamp()
         except ValueError:
             expected = "expected a time such as 2024-01-01 00:00"
-            raise WorkloadError(f"{where}: {expected}, got {time!r}") from None
+            raise WorkloadError(f"{where}: {expected}, got {time!r:.60}") from None
     else:
         time_ms = 1000 * number_in(time)
-        if not math.isfinite(time_ms) or len(row) != 2:
+        if not abs(time_ms) <= LONGEST_MS or len(row) != 2:
             raise WorkloadError(f"{where}: {_EXPECTED}, got {','.join(row)[:60]!r}")
     if not 0 <= (found := number_in(value)) < math.inf:
         expected = "the value must be a finite number and not negative"
@@ -155,6 +174,8 @@ def _build_signal(
     name: str, begins_ms: Sequence[float], values: Sequence[float], last_ms: float, scale: float
 ) -> Signal:
     """Return a signal whose times are divided by the scale, and rounded to whole ms."""
+    if not (begins_ms[-1] + last_ms) / scale <= LONGEST_MS:
+        raise WorkloadError(f"{name}: with the scale {scale:g} the signal lasts for more than 300 years")
     begins = tuple(float(round(time_ms / scale)) for time_ms in begins_ms)
     period_ms = float(round((begins_ms[-1] + last_ms) / scale))
     if any(one >= other for one, other in zip(begins, (*begins[1:], period_ms), strict=True)):
