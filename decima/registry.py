@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import re
 from functools import lru_cache
 from pathlib import Path
@@ -26,7 +25,8 @@ from decima.schedulers.packed_srpt import PACKED_WEIGHTS, AdaptivePackedSrpt, Pa
 from decima.schedulers.priced_srpt import CappedSrpt, PricedConstants, PricedSrpt, ProfiledSrpt
 from decima.schedulers.queueing import Gittins, HeSrpt, InelasticFirst, Las, Seh, SjfEstimate, SrptBounce
 from decima.schedulers.spark import FairPools, SparkFair
-from workloads.errors import did_you_mean, number_in
+from workloads.errors import WorkloadError, did_you_mean, number_in
+from workloads.reading import read_document
 
 if TYPE_CHECKING:
     from decima.policy.policy import Policy
@@ -278,11 +278,9 @@ def _expected(spec: str, name: str) -> SchedulerError:
 def _read_parameters(spec: str, name: str, path: Path) -> dict[str, float]:
     """Read ``rule`` and ``parameters`` from a file that ``decima tune --json`` wrote; other entries have no effect."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SchedulerError(f"scheduler {spec!r}: {path}: {error.strerror}") from None
-    except ValueError as error:
-        raise SchedulerError(f"scheduler {spec!r}: {path}: {error}") from None
+        content = read_document(path, "results of decima tune")
+    except WorkloadError as error:
+        raise SchedulerError(f"scheduler {spec!r}: {error}") from None
     rule, values = (content.get(key) if isinstance(content, dict) else None for key in ("rule", "parameters"))
     if rule != name or not isinstance(values, dict):
         raise SchedulerError(

@@ -40,6 +40,7 @@ _Kind = TypeVar("_Kind")
 #: Longer texts are not compared with known names, and are cut in messages.
 _LONGEST_NAME = 60
 _NOT_PLAIN = re.compile(r"[_\s]")
+_WHOLE = re.compile(r"[-+]?[0-9]{1,18}")
 #: Name of a user's class, ``module:Class``.
 _CUSTOM = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
@@ -134,12 +135,21 @@ def number_in(text: str) -> float:
         return math.nan
 
 
+def whole_in(text: str) -> int | None:
+    """Convert a text to an integer of at most 18 digits; None if it is anything else.
+
+    Underscores, spaces and digits of other scripts, which Python would accept, also give None.
+    """
+    return int(text) if _WHOLE.fullmatch(text) else None
+
+
 def did_you_mean(name: Any, known: Iterable[str]) -> str:
     """Return a hint at the known name that is most similar, with a leading space; empty if none is similar."""
     if not isinstance(name, str) or len(name) > _LONGEST_NAME:
         return ""
-    near = get_close_matches(name.lower(), list(known), n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
+    by_lower_case = {each.lower(): each for each in known}
+    near = get_close_matches(name.lower(), list(by_lower_case), n=1)
+    return f" (did you mean {by_lower_case[near[0]]!r}?)" if near else ""
 
 
 def is_custom(name: str) -> bool:

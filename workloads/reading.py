@@ -1,11 +1,17 @@
-"""Read user files: regular files only, at most ``LARGEST`` bytes; gzip, JSON, and errors that name the place."""
+"""Read input files: regular files only, of bounded size; gzip, JSON, and errors that name the place.
+
+All files that a user can be handed are opened here. ``open_regular`` opens a file, ``opened`` also decompresses it,
+``read_bytes`` and ``read_document`` read it as a whole.
+"""
 
 from __future__ import annotations
 
 import errno
 import gc
 import gzip
+import io
 import json
+import os
 import re
 import stat
 import zlib
@@ -18,25 +24,52 @@ from typing import BinaryIO
 from workloads.job import WorkloadError
 
 #: Maximum size of a file that is read as a whole, in bytes after decompression.
-LARGEST = 2**29
+LARGEST = 2**27
+#: Maximum number of values in a JSON document; each takes up to 80 bytes of memory.
+MOST_VALUES = 2**23
+#: Number of bytes that are read or decompressed at a time.
+_BLOCK = 2**18
 
 #: An escaped surrogate in JSON; a pair of surrogates is one character.
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path, most: int | None = None) -> BinaryIO:
     """Open a regular file for reading; reject pipes, which may block, and devices, which may be endless.
 
+    Args:
+        most: maximum size of the file, bytes; None: any size, for files that are read in pieces.
+
     Raises:
-        OSError: the file cannot be read or is not regular; ``strerror`` has the reason.
+        OSError: the file cannot be read, is not regular or too large; ``strerror`` has the reason.
     """
     try:
-        mode = path.stat().st_mode
+        _check_kind(path.stat().st_mode, path)
     except ValueError:  # the name contains a NUL
         raise OSError(errno.EINVAL, "not a file name", str(path)) from None
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+    # A pipe may have taken the file's place by now; without blocking, opening it returns at once.
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        state = os.fstat(handle)
+        _check_kind(state.st_mode, path)
+        if most is not None and state.st_size > most:
+            raise _too_large(most)
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def _check_kind(mode: int, path: Path) -> None:
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(mode):
         raise OSError(errno.EINVAL, "a pipe, socket or device", str(path))
-    return path.open("rb")
+
+
+def _too_large(most: int) -> OSError:
+    size = f"{most >> 20} MiB" if most >> 20 else f"{most} bytes"
+    return OSError(errno.EFBIG, f"more than {size}")
 
 
 def all_of(file: BinaryIO, most: int = LARGEST) -> bytes:
@@ -45,33 +78,56 @@ def all_of(file: BinaryIO, most: int = LARGEST) -> bytes:
     Raises:
         OSError: the rest has more than ``most`` bytes.
     """
-    data = file.read(most + 1)
-    if len(data) > most:
-        size = f"{most >> 20} MiB" if most >> 20 else f"{most} bytes"
-        raise OSError(errno.EFBIG, f"more than {size}")
-    return data
+    data = io.BytesIO()
+    while block := file.read(_BLOCK):
+        if data.tell() + len(block) > most:
+            raise _too_large(most)
+        data.write(block)
+    return data.getvalue()
 
 
 def read_bytes(path: Path, most: int = LARGEST) -> bytes:
     """Read a whole regular file; raises like ``open_regular`` and ``all_of``."""
-    with open_regular(path) as file:
+    with open_regular(path, most) as file:
         return all_of(file, most)
 
 
+class _Bounded(io.RawIOBase):
+    """The first ``most`` bytes of a stream; more bytes are an error. A small archive may contain an endless stream."""
+
+    def __init__(self, stream: io.BufferedIOBase, most: int) -> None:
+        self._stream, self._most, self._left = stream, most, most
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        count = self._stream.readinto1(buffer)
+        self._left -= count
+        if self._left < 0:
+            raise _too_large(self._most)
+        return count
+
+
+def bounded(stream: io.BufferedIOBase, most: int) -> BinaryIO:
+    """Return a stream of decompressed data as a file that raises ``OSError`` after ``most`` bytes."""
+    return io.BufferedReader(_Bounded(stream, most), _BLOCK)
+
+
 @contextmanager
-def opened(path: Path, expected: str) -> Iterator[BinaryIO]:
+def opened(path: Path, expected: str, most: int = LARGEST) -> Iterator[BinaryIO]:
     """Open a file for reading bytes, decompressed if its name ends in ``.gz``.
 
     Args:
         expected: description of the expected file, for the error message.
+        most: maximum size, bytes after decompression.
 
     Raises:
-        WorkloadError: the file cannot be read, or is not gzip although its name says so.
+        WorkloadError: the file cannot be read, is too large, or is not gzip although its name says so.
     """
     try:
-        with open_regular(path) as raw:
-            # A GzipFile can be read like any other file.
-            yield gzip.GzipFile(fileobj=raw) if path.suffix.lower() == ".gz" else raw  # type: ignore[misc]
+        with open_regular(path, most) as raw:
+            yield bounded(gzip.GzipFile(fileobj=raw), most) if path.suffix.lower() == ".gz" else raw
     except (gzip.BadGzipFile, EOFError, zlib.error):
         raise WorkloadError(f"{path}: expected gzip, the file is malformed or cut short") from None
     except OSError as error:
@@ -99,8 +155,11 @@ def parse_json(text: str) -> object:
     """Parse JSON text.
 
     Raises:
-        ValueError: the JSON is invalid, repeats a key, or has an unpaired surrogate, which UTF-8 cannot encode.
+        ValueError: the JSON is invalid, has more than ``MOST_VALUES`` values, repeats a key, or has an unpaired
+            surrogate, which UTF-8 cannot encode.
     """
+    if sum(map(text.count, ",[{")) > MOST_VALUES:  # each value follows one of these
+        raise ValueError(f"more than {MOST_VALUES:,} values")
     repeated = False
 
     def build(pairs: list[tuple[str, object]]) -> object:
@@ -166,7 +225,9 @@ def read_document(path: Path, expected: str, parse: Callable[[str], object] = pa
     with opened(path, expected) as file:
         data = all_of(file)
     try:
-        return parse(data.decode("utf-8-sig"))
+        text = data.decode("utf-8-sig")
+        del data  # a document may be large
+        return parse(text)
     except UnicodeDecodeError as error:
         raise WorkloadError(f"{path}: byte {error.start}: expected UTF-8 text") from None
     except json.JSONDecodeError as error:

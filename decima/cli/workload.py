@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,6 +27,7 @@ from decima.cli.options import (
     with_options,
 )
 from workloads.display import count_text
+from workloads.errors import number_in
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -57,10 +59,9 @@ def _parameters(texts: Sequence[str]) -> dict[str, float]:
     parameters = {}
     for text in texts:
         name, _, value = text.partition("=")
-        try:
-            parameters[name] = float(value)
-        except ValueError:
-            raise click.BadParameter(f"{text!r} is not NAME=NUMBER", param_hint="'--set'") from None
+        parameters[name] = number_in(value)
+        if math.isnan(parameters[name]):
+            raise click.BadParameter(f"{text!r:.60} is not NAME=NUMBER", param_hint="'--set'")
     return parameters
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from decima.schedulers.base import SchedulerError
 from simulator.grid.grid import Grid, GridRecord
+from workloads.errors import number_in, whole_in
 
 __all__ = [
     "HEURISTICS", "KNOBS", "GridScheduler", "Packer", "RandomChoice", "ShortestJobFirst", "Tetris",
@@ -106,13 +107,10 @@ def make_heuristic(spec: str) -> GridScheduler:
         )
     if not colon:
         return HEURISTICS[name]()
-    try:
-        if name == "tetris" and 0 <= (knob := float(number)) <= 1:
-            return Tetris(knob)
-        if name == "random" and (seed := int(number)) >= 0:
-            return RandomChoice(seed)
-    except ValueError:
-        pass
+    if name == "tetris" and 0 <= (knob := number_in(number)) <= 1:
+        return Tetris(knob)
+    if name == "random" and (seed := whole_in(number)) is not None and seed >= 0:
+        return RandomChoice(seed)
     raise SchedulerError(f"{spec!r}: expected tetris:KNOB with a knob of 0 to 1, or random:SEED")
 
 

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
 
-from workloads.errors import DecimaError
-from workloads.reading import open_regular
+from workloads.errors import DecimaError, number_in
+from workloads.reading import open_regular, read_bytes
 
 __all__ = [
     "CHALLENGE", "DeniedError", "ServeError", "Token", "Tokens", "check_request", "load_certificate", "read_tokens",
@@ -72,7 +72,7 @@ def load_certificate(cert: Path, key: Path) -> ssl.SSLContext:
     """
     for path in (cert, key):
         try:
-            path.open("rb").close()
+            read_bytes(path, MOST_IN_FILE)  # OpenSSL itself would wait for a pipe and read a device
         except OSError as error:
             raise ServeError(f"{path}: cannot be read: {error.strerror}") from None
     if stat.S_IMODE(key.stat().st_mode) & stat.S_IROTH:
@@ -96,7 +96,7 @@ def tls_reason(error: Exception) -> str:
 
 #: Minimum and maximum length of a token in a file of tokens, characters.
 FEWEST_CHARACTERS, MOST_CHARACTERS = 16, 256
-#: Maximum length of a file of tokens, characters.
+#: Maximum length of a file of tokens, characters, and of a file of certificates or keys, bytes.
 MOST_IN_FILE = 1 << 20
 #: Value of a column without a limit.
 NONE = "-"
@@ -258,16 +258,13 @@ def _parse(words: Sequence[str]) -> Token:
         raise ValueError(f"expected a token of {FEWEST_CHARACTERS} to {MOST_CHARACTERS} characters")
     if not name.isprintable():
         raise ValueError("expected a name of printable characters")
-    try:
-        per_second = math.inf if rate == NONE else float(rate)
-    except ValueError:
-        per_second = math.nan
+    per_second = math.inf if rate == NONE else number_in(rate)
     if not per_second > 0:
-        raise ValueError(f"{rate!r}: expected requests per second, a number above 0, or {NONE}")
+        raise ValueError(f"{rate!r:.60}: expected requests per second, a number above 0, or {NONE}")
     try:
         expires = None if day == NONE else datetime.date.fromisoformat(day)
     except ValueError:
-        raise ValueError(f"{day!r}: expected a date such as 2027-12-31, or {NONE}") from None
+        raise ValueError(f"{day!r:.60}: expected a date such as 2027-12-31, or {NONE}") from None
     return Token.of(name, secret, per_second=per_second, expires=expires)
 
 

@@ -193,8 +193,13 @@ class DecisionLog(Watcher):
         self._last: dict[int, tuple[tuple[Executor, ...], dict[str, Job]]] = {}
         cut = _is_cut(path)
         try:
+            # Without blocking, opening a pipe that no process reads fails at once.
+            handle = os.open(
+                path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0), 0o666
+            )
+            os.set_blocking(handle, True)
             # Line buffering: each line is written at once.
-            self._file: TextIO | None = path.open("a", encoding="utf-8", buffering=1)
+            self._file: TextIO | None = os.fdopen(handle, "a", encoding="utf-8", buffering=1)
         except OSError as error:
             raise ServeError(f"cannot write {path}: {error.strerror}") from None
         if cut:
@@ -319,10 +324,12 @@ def _is_cut(path: Path) -> bool:
         ServeError: the file is not a live log.
     """
     try:
-        if not path.is_file() or not path.stat().st_size:
+        if not path.is_file():
             return False
-        with path.open("rb") as file:
-            Started.model_validate_json(file.readline(_LONGEST))
+        with open_regular(path) as file:
+            if not (first := file.readline(_LONGEST)):
+                return False
+            Started.model_validate_json(first)
             file.seek(-1, os.SEEK_END)
             return file.read() != b"\n"
     except OSError as error:

@@ -23,7 +23,7 @@ from simulator.cluster.observation import Decision, Observation
 from workloads.attributes import Tenant
 from workloads.errors import DecimaError
 from workloads.job import WorkloadError
-from workloads.reading import all_of, open_regular
+from workloads.reading import read_bytes
 
 if TYPE_CHECKING:
     from decima.service.snapshot import Snapshot
@@ -134,15 +134,13 @@ def read_pools(path: Path) -> Pools:
     parser.CharacterDataHandler = reader.text
     parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = _refuse
     try:
-        with open_regular(path) as file:
-            data = all_of(file, LARGEST)
-        parser.Parse(data, True)
+        parser.Parse(read_bytes(path, LARGEST), True)
     except OSError as error:
         raise PoolsError(f"{path}: {error.strerror or error}, expected Spark's fairscheduler.xml") from None
     except expat.ExpatError as error:
         reason = expat.ErrorString(error.code)
         raise PoolsError(f"{path}: line {error.lineno}: not valid XML: {reason}") from None
-    except ValueError as error:
+    except (LookupError, ValueError) as error:  # a LookupError for an unknown encoding
         line = parser.CurrentLineNumber
         raise PoolsError(f"{path}: line {line}: {' '.join(str(error).split())}") from None
     if not reader.tenants:

@@ -8,13 +8,25 @@ from enum import IntEnum
 from itertools import pairwise
 from pathlib import Path
 
-from workloads.errors import LONGEST_MS, ConfigError, check_instance, check_number, check_path, check_whole
+from workloads.errors import (
+    LONGEST_MS,
+    ConfigError,
+    check_instance,
+    check_number,
+    check_path,
+    check_whole,
+    number_in,
+    whole_in,
+)
+from workloads.reading import read_bytes
 
 __all__ = [
     "MIN_LATE_MS", "MOST_FAILURES", "NO_FAULTS", "SPECULATION", "Faults", "Outcome", "parse_speculation",
     "parse_stragglers", "read_capacity",
 ]  # fmt: skip
 
+#: Maximum size of a file of a capacity schedule, bytes.
+_LARGEST = 2**20
 #: Number of failures of a task after which its job fails (Spark's ``spark.task.maxFailures``).
 MOST_FAILURES = 4
 #: A task that has run for less time is not copied (Spark's ``spark.speculation.minTaskRuntime``), ms.
@@ -191,11 +203,10 @@ def parse_speculation(text: str) -> tuple[float, float]:
 
 
 def _pair(text: str, name: str, expected: str) -> tuple[float, float]:
-    try:
-        first, second = (float(part) for part in text.split(":"))
-    except ValueError:
-        raise ConfigError(f"{name} {text!r}: expected {expected}") from None
-    return first, second
+    numbers = [number_in(part) for part in text.split(":")]
+    if len(numbers) != 2 or any(map(math.isnan, numbers)):
+        raise ConfigError(f"{name} {text!r:.60}: expected {expected}")
+    return numbers[0], numbers[1]
 
 
 def read_capacity(path: str | Path) -> tuple[tuple[float, int], ...]:
@@ -208,7 +219,7 @@ def read_capacity(path: str | Path) -> tuple[tuple[float, int], ...]:
     """
     path = check_path(path, "capacity", ConfigError)
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_bytes(path, _LARGEST).decode("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not a text file"
         raise ConfigError(f"capacity schedule {path}: {reason}") from None
@@ -216,16 +227,20 @@ def read_capacity(path: str | Path) -> tuple[tuple[float, int], ...]:
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        try:
-            time_s, executors = line.replace(",", " ").split()
-            schedule.append((float(time_s) * 1000, int(executors)))
-            _capacity(schedule[-2:])
-        except ValueError as error:
-            reason = str(error) if isinstance(error, ConfigError) else f"got {line[:60]!r}"
-            raise ConfigError(
-                f"capacity schedule {path}, line {number}: expected a time in seconds and a number of executors,"
-                f" such as 3600,20: {reason}"
-            ) from None
+        words = line.replace(",", " ").split()
+        reason = f"got {line[:60]!r}"
+        time_s, executors = (number_in(words[0]), whole_in(words[1])) if len(words) == 2 else (math.nan, None)
+        if not math.isnan(time_s) and executors is not None:
+            schedule.append((1000 * time_s, executors))
+            try:
+                _capacity(schedule[-2:])
+                continue
+            except ConfigError as error:
+                reason = str(error)
+        raise ConfigError(
+            f"capacity schedule {path}, line {number}: expected a time in seconds and a number of executors,"
+            f" such as 3600,20: {reason}"
+        )
     if not schedule:
         raise ConfigError(f"capacity schedule {path}: it has no line of a time and a number of executors")
     return tuple(schedule)

@@ -132,7 +132,9 @@ def test_parameters_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     ("priced-srpt:steepness=0", "the steepness must be positive, got 0"),
     ("packed-srpt:staying=-1", "the staying must be positive, got -1"),
     ("priced-srpt:missing.json", "missing.json: No such file or directory"),
-    ("priced-srpt:text.json", "text.json: Expecting value"),
+    ("priced-srpt:text.json", "text.json: line 1, column 1: Expecting value"),
+    ("priced-srpt:deep.json", "deep.json: too many levels of brackets"),
+    ("priced-srpt:pipe.json", "pipe.json: a pipe, socket or device, expected results of decima tune"),
     ("packed-srpt:other.json", "other.json: expected the entries rule, 'packed-srpt', and parameters"),
     ("priced-srpt:other.json", "other.json: parameters.steepness: expected a number, got 'high'"),
     ("fifo:a=1", "unknown scheduler 'fifo:a=1'"),
@@ -142,6 +144,8 @@ def test_parameters_that_make_no_sense(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("text.json").write_text("no JSON")
+    Path("deep.json").write_text("[" * 100_000)
+    os.mkfifo("pipe.json")
     Path("other.json").write_text('{"rule": "priced-srpt", "parameters": {"steepness": "high"}}')
     assert message in one_line(SchedulerError, make_scheduler, spec)
 

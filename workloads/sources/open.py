@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from pathlib import Path
 
 from workloads.arrivals import Drift
-from workloads.errors import check_path, did_you_mean
+from workloads.errors import check_path, did_you_mean, number_in
 from workloads.job import WorkloadError
 from workloads.sources.synthetic import synthetic_profiles
 from workloads.sources.tpch import embedded_workload, load_tpch
@@ -57,12 +58,11 @@ def open_drift(text: str) -> Drift:
     """
     at, _, rest = text.partition(":")
     rate, _, name = rest.partition(":")
-    try:
-        numbers = float(at), float(rate)
-    except ValueError:
+    numbers = number_in(at), number_in(rate)
+    if any(map(math.isnan, numbers)):
         raise WorkloadError(
-            f"drift {text!r}: expected AT:RATE[:WORKLOAD], a time in seconds and a factor on the arrival rate"
-        ) from None
+            f"drift {text!r:.60}: expected AT:RATE[:WORKLOAD], a time in seconds and a factor on the arrival rate"
+        )
     workload = open_workload(name) if name else None
     return Drift(1000 * numbers[0], numbers[1], *((workload.profiles, workload.name) if workload else ()))
 

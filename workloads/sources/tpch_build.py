@@ -10,7 +10,7 @@ options give the same file, byte for byte. `workloads.sources.tpch` describes th
 from __future__ import annotations
 
 import argparse
-import json
+import math
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +19,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from workloads.errors import number_in
 from workloads.job import WorkloadError
+from workloads.reading import read_document
 from workloads.sources.tpch import LEVELS
 from workloads.sources.workload_file import Workload, write_workload
 from workloads.spark.eventlog import SparkApplication, read_event_log
@@ -148,13 +150,10 @@ def _manifest(folder: Path) -> dict[str, Any]:
     path = folder / "manifest.json"
     if not path.exists():
         return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if content["format"] != 1:
-            raise ValueError
-    except (KeyError, TypeError, ValueError):
-        raise WorkloadError(f"{path}: not a manifest of recordings") from None
-    return dict(content)
+    content = read_document(path, "a manifest of recordings")
+    if not isinstance(content, dict) or content.get("format") != 1:
+        raise WorkloadError(f"{path}: not a manifest of recordings")
+    return content
 
 
 def _provenance(folder: Path, applications: Sequence[SparkApplication]) -> dict[str, Any]:
@@ -253,12 +252,18 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _sizes(text: str) -> list[float]:
-    return [float(part) for part in text.split(",")]
+    return [_number(part) for part in text.split(",")]
 
 
 def _parameter(text: str) -> tuple[str, float]:
     name, _, value = text.partition("=")
-    return name, float(value)
+    return name, _number(value)
+
+
+def _number(text: str) -> float:
+    if math.isnan(number := number_in(text)):
+        raise ValueError(text)
+    return number
 
 
 if __name__ == "__main__":
