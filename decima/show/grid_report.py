@@ -132,7 +132,7 @@ def plot_by_load(results: Mapping[float, Mapping[str, Evaluation]], measure: str
         loads = sorted(load for load, row in results.items() if name in row)
         points = np.array([results[load][name].interval(measure) for load in loads])
         mean, half = points.T
-        look |= {"label": name, "marker": "o", "markersize": 3, "linewidth": 1.4}
+        look |= {"label": name, "marker": "o", "markersize": 4}
         draw_band(axes, 100 * np.array(loads), mean, mean - half, mean + half, **look)
     finish_axes(axes, xlabel="Load (%)", ylabel=HEADINGS[measure], xlim=(0, None))
     if measure == "slowdown":

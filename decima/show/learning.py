@@ -7,18 +7,33 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import zip_longest
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from rich.table import Table
 
 from decima.evaluation.metrics import Interval
 from decima.learning.curves import setting_text
 from decima.outputs import json_text, versions, visible
-from decima.show.style import BLACK, COLOURED, LEGEND, draw_band, finish_axes, new_axes
+from decima.show.style import (
+    BLACK,
+    BLUE,
+    BROWN,
+    GREEN,
+    GREY,
+    LEGEND,
+    ORANGE,
+    PINK,
+    SKY,
+    STYLES,
+    count_iterations,
+    draw_band,
+    finish_axes,
+    new_axes,
+)
 from decima.show.tables import interval_text, new_table, table_of
 
 if TYPE_CHECKING:
@@ -27,6 +42,8 @@ if TYPE_CHECKING:
     from decima.learning.curves import LearningCurve
     from decima.learning.sweep import SweepResult
 
+#: Colours of several curves.
+_COLOURS = (ORANGE, SKY, GREEN, PINK, BLUE, BROWN)
 #: Style of curves that exceed the palette; they are not in the legend.
 _OTHERS: dict[str, Any] = {"color": "0.8", "linewidth": 0.8, "zorder": 1}
 #: Style of text above the axes.
@@ -97,20 +114,23 @@ def plot_curves(
 ) -> Figure:
     """Plot a metric against iterations: one line per group of runs, with its confidence interval over seeds.
 
-    Only the first curves have colours. A horizontal line is the reference scheduler, see ``curves.reference_of``.
+    A single curve is black, as learned schedulers in all pictures. Of several, only the first have colours.
+    A horizontal line is the reference scheduler, see ``curves.reference_of``.
     """
     figure, axes = new_axes(7, 4.2)
-    for (name, curve), colour in zip(
-        curves.items(), [*(each for each, _ in COLOURED), *[None] * len(curves)], strict=False
-    ):
+    colours = _COLOURS if len(curves) > 1 else (BLACK,)
+    for (name, curve), colour in zip_longest(curves.items(), colours[: len(curves)]):
         if colour is None:
             axes.plot(curve.iterations, curve.mean, **_OTHERS)
             continue
         marker, half = "o" if len(curve.iterations) < 30 else None, np.nan_to_num(curve.half_width)
-        look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 3, "label": _short(name)}
+        look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4, "label": _short(name)}
+        look["linewidth"] = 2.5
         draw_band(axes, curve.iterations, curve.mean, curve.mean - half, curve.mean + half, **look)
     if reference is not None:
-        axes.axhline(reference[1], color=BLACK, linestyle="--", linewidth=1, label=_short(reference[0]))
+        scheduler = reference[0].partition(",")[0].replace(" ", "-")
+        colour, _ = STYLES.get(scheduler, (GREY, "--"))
+        axes.axhline(reference[1], color=colour, linestyle="--", linewidth=1.5, label=_short(reference[0]))
     first = min(int(curve.iterations[0]) for curve in curves.values())
     last = max(int(curve.iterations[-1]) for curve in curves.values())
     xlabel = "Iterations of reinforcement learning"
@@ -121,8 +141,8 @@ def plot_curves(
         if last > 0:
             axes.annotate("reinforcement learning", (last / 2, 1), (0, 2), **_ABOVE)
         _cut_untrained(axes, curves, reference)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.xaxis.set_major_formatter(lambda x, _: f"{x - first:.0f}" if x < 0 else f"{x:.0f}")
+    count_iterations(axes)
+    axes.xaxis.set_major_formatter(lambda x, _: f"{round(x - first if x < 0 else x)}")
     finish_axes(axes, xlabel=xlabel, ylabel=fill(LABELS.get(metric, metric), _LABEL_WIDTH))
     names = [*curves, *(() if reference is None else reference[:1])]
     figure.legend(loc="outside lower center", ncols=1 if 2 * max(map(len, names)) > _LONGEST else 2, **LEGEND)
@@ -144,7 +164,9 @@ def _cut_untrained(
         return
     axes.set_ylim(low - room, high + 2 * room)
     above = untrained > high
-    place = (float(first.iterations[1]), 1.0 if above else 0.0)
+    # The line enters the axes just before the second point; beside the last point is no place.
+    at = first.iterations[1 if len(first.iterations) > 2 else 0]
+    place = (float(at), 1.0 if above else 0.0)
     axes.annotate(f"untrained: {untrained:.3g}", place, (6, -14 if above else 8), **{**_ABOVE, "ha": "left"})
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import networkx as nx
@@ -18,20 +20,22 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
-from matplotlib.ticker import MaxNLocator, NullFormatter, StrMethodFormatter
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from decima.evaluation.metrics import mean_interval
 from decima.outputs import visible
 from decima.show.style import (
-    DASHED,
     FONTS,
     LEGEND,
     RED,
     SKY,
     Picture,
+    draw_band,
     finish_axes,
     new_axes,
     plain,
+    plain_log_ticks,
     shortened,
     styles,
 )
@@ -40,9 +44,13 @@ from simulator.cluster.record import EpisodeRecord
 from workloads.display import count_text
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from decima.evaluation.comparison import Comparison
     from workloads.job import JobProfile
 
+#: Style of a legend of patches and markers, which need less space than lines.
+SWATCHES: dict[str, Any] = {**LEGEND, "handlelength": 2}
 COLUMNS = 4
 #: If there are more than ``MOST_DAGS`` DAGs, only the first ``FEW_DAGS`` are drawn.
 MOST_DAGS, FEW_DAGS = 150, 40
@@ -90,14 +98,14 @@ def plot_dags(profiles: Sequence[JobProfile]) -> Figure:
         title="" if len(drawn) == len(profiles) else f"the first {len(drawn)} of {len(profiles):,} DAGs",
         ncols=2,
         loc="lower left",
-        **LEGEND,
+        **SWATCHES,
     )
     return figure
 
 
 def stage_places(profile: JobProfile) -> NDArray[np.float64]:
     """Return a layout of a DAG's stages from left to right, float64 [num_stages, 2], between 0 and 1."""
-    graph = profile.graph()
+    graph = profile.to_networkx()
     # Place a stage as near to its children as possible: scans of small tables beside their joins.
     for column, stages in enumerate(nx.topological_generations(graph.reverse(copy=False))):
         for stage in stages:
@@ -120,7 +128,7 @@ def _draw(axes: Axes, profile: JobProfile, title: str, size: int) -> None:
     else:
         area = 80 + 520 * work / max(work.max(), 1.0)  # square points
         nx.draw_networkx(
-            profile.graph(),
+            profile.to_networkx(),
             pos=dict(enumerate(places)),
             ax=axes,
             labels={number: str(stage.num_tasks) for number, stage in enumerate(profile.stages)},
@@ -157,10 +165,12 @@ def _critical_path(profile: JobProfile) -> set[int]:
 
 #: Times have a logarithmic axis if medians differ by more than this factor.
 WIDE = 8.0
-#: Maximum number of jobs in the legend of a schedule.
-MOST_NAMES = 30
-#: Maximum length of a job's name in the legend, and of the scheduler's name in the title.
-LONGEST_NAME, LONGEST_TITLE = 20, 44
+#: Maximum number of jobs in the legend of a schedule: more jobs share colours.
+MOST_NAMES = len(PALETTE)
+#: Maximum length of a job's name in the legend, and of a line of the title.
+LONGEST_NAME, TITLE_WIDTH = 20, 66
+#: Number of instants at which jobs in the system are averaged over experiments.
+INSTANTS = 400
 #: Schedules share a time axis unless more than this fraction of it would be empty.
 MOST_WHITE = 1 / 3
 #: Animation: number of frames, frames per second; width and height of a schedule, inches; dots per inch.
@@ -178,7 +188,7 @@ def plot_schedule(
 
     Bars are coloured by job, light grey bars are moves to another job, white is idle. A triangle marks each job's
     completion, with a dashed line below it if there are few jobs. Lines separate executor classes. The legend has up
-    to 30 jobs in order of arrival.
+    to ``MOST_NAMES`` jobs in order of arrival; jobs of one name are numbered.
 
     Args:
         title: name of the scheduler; the average JCT is added.
@@ -189,22 +199,33 @@ def plot_schedule(
     if colours is None:
         colours = contrasting_colours([record])
     handles = draw_schedule(axes, record, end_s, colours)
-    names = [profile.name for profile in record.sequence.profiles]
+    names = _numbered([profile.name for profile in record.sequence.profiles])
     if len(names) <= MOST_NAMES:
         shown = map(plain, shortened(names, LONGEST_NAME))
         jobs = [Patch(color=colour, label=name) for colour, name in zip(colours, shown, strict=True)]
-        small = {**LEGEND, "fontsize": None, "prop": {"size": 6, "family": FONTS}}
+        small = {**SWATCHES, "fontsize": None, "prop": {"size": 6, "family": FONTS}}
         figure.legend(handles=jobs, loc="outside right upper", title="jobs", title_fontsize=6, **small)
     else:
         handles.insert(
             0, Patch(alpha=0, label=f"{len(names)} jobs in {min(len(names), len(PALETTE))} colours")
         )
-    figure.legend(handles=handles, ncols=len(handles), loc="outside lower right", **LEGEND)
-    [head] = shortened([title], LONGEST_TITLE)
-    axes.set_title(
-        plain(f"{head}: average JCT {record.mean_jct_ms / 1000:.1f} s".removeprefix(": ")), loc="left"
-    )
+    figure.legend(handles=handles, ncols=len(handles), loc="outside lower right", **SWATCHES)
+    average = f"average JCT {record.mean_jct_ms / 1000:.1f} s"
+    head = f"{title}: {average}".removeprefix(": ")
+    if len(head) > TITLE_WIDTH:
+        head = f"{fill(title, TITLE_WIDTH)}\n{average}"
+    axes.set_title(plain(head), loc="left")
     return figure
+
+
+def _numbered(names: Sequence[str]) -> list[str]:
+    """Number names that occur more than once."""
+    total, so_far = Counter(names), Counter[str]()
+    found = []
+    for name in names:
+        so_far[name] += 1
+        found.append(f"{name} #{so_far[name]}" if total[name] > 1 else name)
+    return found
 
 
 def plot_jct_cdf(per_seed_avg_jct_s: Mapping[str, Sequence[float] | NDArray[np.float64]]) -> Figure:
@@ -216,45 +237,80 @@ def plot_jct_cdf(per_seed_avg_jct_s: Mapping[str, Sequence[float] | NDArray[np.f
         per_seed_avg_jct_s: scheduler -> average JCT of each experiment, float [num_experiments], s.
     """
     figure, axes = new_axes(7.5, 4)
-    lines = styles(per_seed_avg_jct_s, DASHED)
-    for width, (name, look) in zip(_widths(len(lines)), lines.items(), strict=True):
-        axes.ecdf(per_seed_avg_jct_s[name], label=_line_name(name), linewidth=width, **look)
+    for name, look in styles(per_seed_avg_jct_s).items():
+        axes.ecdf(per_seed_avg_jct_s[name], label=_line_name(name), **look)
     finish_axes(
         axes, xlabel="Average job completion time (s)", ylabel="Fraction of experiments", ylim=(0, 1.02)
     )
     medians = [float(np.median(values)) for values in per_seed_avg_jct_s.values()]
     if max(medians) > WIDE * min(medians):
         axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-        axes.xaxis.set_minor_formatter(NullFormatter())
+        plain_log_ticks(axes.xaxis)
     else:
         axes.set_xlim(left=0)
     figure.legend(loc="outside right upper", **LEGEND)
     return figure
 
 
-def plot_jobs_in_system(records: Mapping[str, EpisodeRecord]) -> Figure:
+def plot_jobs_in_system(records: Mapping[str, EpisodeRecord], title: str = "") -> Figure:
     """Plot the number of jobs in the system over time, one line per scheduler, as in Decima's Figure 10(a).
 
     Args:
         records: scheduler -> episode of the same job sequence. The legend has time averages.
+        title: text above the picture.
     """
     figure, axes = new_axes(9.5, 4)
-    lines = styles(records, DASHED)
-    for width, (name, look) in zip(_widths(len(lines)), lines.items(), strict=True):
+    for name, look in styles(records).items():
         steps = records[name].jobs_in_system()
         times = steps.index.to_numpy() / 1000
         label = f"{_line_name(name)}: {records[name].mean_jobs_in_system:.2g}"
-        axes.step(times, steps.to_numpy(), where="post", label=label, linewidth=width, **look)
-    finish_axes(axes, xlabel="Time (s)", ylabel="Jobs in the system", xlim=(0, None), ylim=(0, None))
+        axes.step(times, steps.to_numpy(), where="post", label=label, **look)
+    return _finish_jobs_in_system(figure, title)
+
+
+def plot_mean_jobs_in_system(jobs: pd.DataFrame) -> Figure:
+    """Plot the number of jobs in the system over time, averaged over experiments, one line per scheduler.
+
+    The band is the 95 % confidence interval over experiments. The legend has averages from the first arrival of an
+    experiment to the last completion under any scheduler. Jobs that failed do not count.
+
+    Args:
+        jobs: one row per scheduler, experiment and job, with the columns ``scheduler``, ``seed``, ``arrival_s`` and
+            ``jct_s``; two experiments or more.
+    """
+    done = jobs.dropna(subset="jct_s")
+    done = done.assign(end_s=done["arrival_s"] + done["jct_s"])
+    instants = np.linspace(0, done["end_s"].max(), INSTANTS)
+    observed = done.groupby("seed").agg({"arrival_s": "min", "end_s": "max"})
+    length_s = observed["end_s"] - observed["arrival_s"]
+    figure, axes = new_axes(9.5, 4)
+    highest = 0.0
+    for name, look in styles(map(str, done["scheduler"].unique())).items():
+        experiments = done[done["scheduler"] == name].groupby("seed")
+        present = np.array(
+            [
+                np.searchsorted(each["arrival_s"].sort_values(), instants, "right")
+                - np.searchsorted(each["end_s"].sort_values(), instants, "right")
+                for _, each in experiments
+            ]
+        )
+        mean, half_width = np.array([mean_interval(column) for column in present.T]).T
+        average = (experiments["jct_s"].sum() / length_s).mean()
+        look["label"] = f"{_line_name(name)}: {average:.2g}"
+        draw_band(axes, instants, mean, np.maximum(mean - half_width, 0), mean + half_width, **look)
+        highest = max(highest, mean.max())
+    axes.set_ylim(0, 1.25 * highest)  # the interval of few experiments is long
+    return _finish_jobs_in_system(figure, f"Mean of {len(length_s)} experiments, with 95 % interval")
+
+
+def _finish_jobs_in_system(figure: Figure, title: str) -> Figure:
+    [axes] = figure.axes
+    finish_axes(axes, xlabel="Time (s)", ylabel="Jobs in the system", xlim=(0, None))
+    axes.set_ylim(bottom=0)
+    axes.set_title(plain(title), loc="left")
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     figure.legend(loc="outside right upper", title="on average", title_fontsize="small", **LEGEND)
     return figure
-
-
-def _widths(lines: int) -> NDArray[np.float64]:
-    """Return descending line widths, so that lines below others stay visible."""
-    return np.linspace(1.2 + 0.25 * (lines - 1), 1.2, lines)
 
 
 def _line_name(scheduler: str) -> str:
@@ -265,10 +321,10 @@ def _line_name(scheduler: str) -> str:
 def comparison_pictures(comparison: Comparison) -> dict[str, Callable[[], Figure]]:
     """Return name -> function that draws a picture of a comparison; at least one experiment must be finished.
 
-    Names are ``schedule-SCHEDULER`` (one experiment, on a shared time axis if ``MOST_WHITE`` permits), ``jct-cdf``,
-    and ``jobs-in-system`` if jobs arrive over time.
+    Names are ``schedule-SCHEDULER`` (the first experiment, on a shared time axis if ``MOST_WHITE`` permits),
+    ``jct-cdf``, and ``jobs-in-system`` (mean over the experiments) if jobs arrive over time.
     """
-    episodes = comparison.episodes
+    episodes, seeds = comparison.episodes, comparison.finished
     colours = contrasting_colours(list(episodes.values()))
     ends_s = [record.end_ms / 1000 for record in episodes.values()]
     jct_s = {
@@ -280,7 +336,7 @@ def comparison_pictures(comparison: Comparison) -> dict[str, Callable[[], Figure
         "schedule-" + re.sub(r"[^\w.=-]+", "-", name): partial(
             plot_schedule,
             record,
-            f"{name}, seed {min(comparison.finished)}",
+            f"{name}, seed {min(seeds)}",
             _shared_end_s(record, ends_s),
             colours,
         )
@@ -288,7 +344,11 @@ def comparison_pictures(comparison: Comparison) -> dict[str, Callable[[], Figure
     }
     pictures["jct-cdf"] = partial(plot_jct_cdf, jct_s)
     if any(np.ptp(record.sequence.arrival_ms) > 0 for record in episodes.values()):
-        pictures["jobs-in-system"] = partial(plot_jobs_in_system, episodes)
+        pictures["jobs-in-system"] = lambda: (
+            plot_mean_jobs_in_system(comparison.jobs)
+            if len(seeds) > 1
+            else plot_jobs_in_system(episodes, f"Seed {min(seeds)}")
+        )
     return pictures
 
 

@@ -2,91 +2,154 @@
 
 from __future__ import annotations
 
-import itertools
 import math
+import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
+from matplotlib.transforms import Bbox
 
 from decima.outputs import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.text import Annotation
     from numpy.typing import ArrayLike
 
     from decima.evaluation.metrics import Interval
 
-#: Okabe and Ito's colour-blind-safe palette.
+#: Okabe and Ito's colour-blind-safe palette, and two dark colours.
 ORANGE, SKY, GREEN, PINK = "#E69F00", "#56B4E9", "#009E73", "#CC79A7"
 BLUE, RED, GREY, BLACK = "#0072B2", "#D55E00", "#999999", "#000000"
+PURPLE, BROWN = "#5B2A86", "#7A3B10"
+#: Colours of schedulers that are not in ``STYLES``; no scheduler in ``STYLES`` has them.
+OTHERS = ("#00525B", "#C800C8", "#7A7A00", "#3F3FBF")
+#: Line style of matplotlib, or length of dashes and gaps in line widths.
+Dashes = str | tuple[int, tuple[float, ...]]
+LONG: Dashes = (0, (7, 2))
+LONG_DOT: Dashes = (0, (6, 2, 1, 2, 1, 2))
+DASHES: tuple[Dashes, ...] = ("-", "--", "-.", ":", LONG, LONG_DOT)
 #: Scheduler -> colour and dashes, the same in all pictures.
-STYLES: dict[str, tuple[str, str]] = {
+STYLES: dict[str, tuple[str, Dashes]] = {
+    "decima": (BLACK, "-"),
     "fifo": (ORANGE, "-"),
     "sjf-cp": (SKY, "-"),
     "fair": (GREEN, "-"),
     "spark-fair": (GREEN, ":"),
-    "naive-weighted-fair": (PINK, "-"),
+    "fair-pools": (GREEN, "-."),
+    "naive-weighted-fair": (PINK, LONG),
     "weighted-fair": (BLUE, "-"),
     "tuned-weighted-fair": (RED, "--"),
     "random": (GREY, ":"),
     "priced-srpt": (GREY, "-"),
+    "adaptive-srpt": (PURPLE, "-."),
     "profiled-srpt": (ORANGE, "--"),
     "capped-srpt": (ORANGE, ":"),
     "lookahead": (SKY, "-."),
     # for uncertain estimates
     "gittins": (RED, "-"),
-    "sjf-estimate": (SKY, "-"),
+    "sjf-estimate": (PURPLE, "-"),
     "srpt-bounce": (SKY, ":"),
     "seh": (PINK, "-."),
-    "seh:0": (PINK, ":"),
-    "las": (ORANGE, "-"),
-    "hesrpt": (PINK, "--"),
-    "inelastic-first": (RED, "--"),
+    "seh:0": (PINK, LONG_DOT),
+    "las": (BROWN, "-"),
+    "hesrpt": (BROWN, "--"),
+    "inelastic-first": (BLUE, "--"),
+    # for other objectives
+    "weighted-srpt": (BROWN, ":"),
+    "edf": (SKY, LONG),
+    "least-slack": (BLUE, ":"),
+    "gamma-boost": (ORANGE, LONG_DOT),
+    "atc": (PURPLE, ":"),
     # for carbon
-    "cap": (SKY, "-"),
-    "carbon-price": (BLUE, "-"),
-    "carbon-slack": (BLACK, "--"),
-    "pcaps": (PINK, "-"),
-    "greenest-first": (ORANGE, "-"),
+    "cap": (SKY, LONG_DOT),
+    "carbon-price": (BLUE, LONG),
+    "carbon-slack": (BROWN, LONG),
+    "pcaps": (PURPLE, LONG),
+    "greenest-first": (ORANGE, LONG),
     # for several executor classes
     "tetris": (SKY, "--"),
-    "graphene-star": (PINK, "--"),
     "graphene": (ORANGE, "-."),
-    "drf": (BLUE, "--"),
+    "graphene-star": (PURPLE, "--"),
+    "drf": (BLUE, "-."),
     "packed-srpt": (GREY, "--"),
-    "decima": (BLACK, "-"),
+    "adaptive-packed-srpt": (PURPLE, LONG_DOT),
     # on grids
+    "deeprm": (BLACK, "-"),
+    "cnn": (BLUE, "-"),
+    "a2c": (PURPLE, "-"),
     "sjf": (SKY, "-"),
     "packer": (ORANGE, "-"),
     "tetris*": (GREEN, "-"),
-    "deeprm": (BLACK, "-"),
+    # variants of Decima, plans and orders in studies
+    "no parallelism control": (ORANGE, "-"),
+    "no graph embedding": (SKY, "-"),
+    "unfixed sequences": (BLUE, "-"),
+    "trained on batches": (PURPLE, "-"),
+    "plain GNN": (GREEN, "-"),
+    "attention": (PINK, "-"),
+    "an output per limit": (ORANGE, "-"),
+    "limits of stages": (SKY, "-"),
+    "without durations": (ORANGE, "-"),
+    "best order": (PURPLE, "-"),
+    "critical-path": (GREEN, "-"),
 }
-#: Styles of other schedulers, in order: coloured, or black with dashes.
-COLOURED = tuple((colour, "-") for colour in (ORANGE, SKY, GREEN, PINK, BLUE, GREY))
-DASHED = tuple((BLACK, dashes) for dashes in ("--", "-.", ":"))
-LEGEND: dict[str, Any] = {"frameon": False, "fontsize": "small"}
+#: Learned schedulers. Their line is the thickest, and below the others: it is visible where lines coincide.
+LEARNED = ("decima", "deeprm")
+THICK, WIDEST, THINNEST = 2.8, 1.8, 1.2
+LEGEND: dict[str, Any] = {"frameon": False, "fontsize": "small", "handlelength": 3}
 #: Style of bars with an interval that is visible on black bars too.
 BARS: dict[str, Any] = {"width": 0.85, "capsize": 2, "ecolor": "0.55"}
+#: Patterns that distinguish bars of one colour.
+HATCHES = ("", "///", "...", "xxx", "---", "ooo")
 DPI = 120
+#: Places of a label beside a point: whether to the right, and whether above.
+CORNERS = ((True, True), (True, False), (False, True), (False, False))
 
 
-def styles(names: Iterable[str], others: Sequence[tuple[str, str]] = COLOURED) -> dict[str, dict[str, Any]]:
-    """Return keyword arguments ``color`` and ``linestyle`` for each name.
+def styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return keyword arguments of a line for each scheduler: colour, line style, line width and drawing order.
 
-    Names not in ``STYLES`` take ``others``, then dotted lines.
+    The colour depends on the name alone. A scheduler with parameters (``weighted-fair:-1``, ``decima:general``) has the
+    colour of the scheduler, and other dashes if both are in ``names``. Names that are not in ``STYLES`` have one of the
+    colours ``OTHERS``. Learned schedulers are thickest; the others become thinner, so that lines below stay visible.
     """
-    names = list(names)
-    taken = {STYLES[name][0] for name in names if name in STYLES} - {BLACK}
-    left = [look for look in others if look[0] not in taken] or others
-    free = itertools.cycle(dict.fromkeys([*left, *((colour, ":") for colour, _ in left)]))
-    looks = {name: STYLES[name] if name in STYLES else next(free) for name in names}
-    return {name: {"color": colour, "linestyle": dashes} for name, (colour, dashes) in looks.items()}
+    names = list(dict.fromkeys(names))
+    thin = iter(np.linspace(WIDEST, THINNEST, len(names)).tolist())
+    looks: dict[str, dict[str, Any]] = {}
+    taken = set()
+    # Names in the table choose first, so that the variants of a scheduler do not change its dashes.
+    for name in sorted(names, key=lambda name: name not in STYLES):
+        colour, dashes = _look(name)
+        dashes = next((each for each in (dashes, *DASHES) if (colour, each) not in taken), dashes)
+        taken.add((colour, dashes))
+        looks[name] = {"color": colour, "linestyle": dashes}
+    for name in names:
+        is_learned = _family(name) in LEARNED
+        looks[name] |= {"linewidth": THICK if is_learned else next(thin), "zorder": 1.9 if is_learned else 2}
+    return {name: looks[name] for name in names}
+
+
+def _look(name: str) -> tuple[str, Dashes]:
+    """Return colour and preferred dashes of a scheduler."""
+    if name in STYLES:
+        return STYLES[name]
+    return STYLES.get(_family(name)) or (OTHERS[crc32(name.encode()) % len(OTHERS)], "-")
+
+
+def _family(name: str) -> str:
+    """Return a scheduler's name without parameters, and without the mark that they are tuned."""
+    return re.split(r"[:,+ ]", name.removeprefix("tuned-"), maxsplit=1)[0]
 
 
 class Picture(Figure):
@@ -132,7 +195,24 @@ def legend_beside(axes: Axes) -> None:
 def draw_curve(axes: Axes, rows: Iterable[Mapping[str, float]], metric: str, **look: Any) -> None:
     """Draw a metric over iterations, from those rows of ``metrics.jsonl`` that contain it."""
     points = [(row["iteration"], row[metric]) for row in rows if metric in row]
+    if len(points) == 1:
+        look["marker"] = "o"
     axes.plot(*zip(*points, strict=True), **look)
+
+
+def plain_log_ticks(axis: Axis) -> None:
+    """Label a logarithmic axis at 1, 2 and 5 times the powers of ten, with plain numbers."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def count_iterations(axes: Axes) -> None:
+    """Put ticks of the drawn axes at whole numbers, also if there is only one point."""
+    low, high = axes.dataLim.intervalx
+    if high - low < 1:
+        axes.set_xlim(low - 0.5, high + 0.5)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=(1, 2, 5, 10), min_n_ticks=1))
 
 
 def draw_band(
@@ -143,12 +223,17 @@ def draw_band(
     axes.fill_between(places, low, high, color=look["color"], alpha=0.15, linewidth=0)
 
 
-def draw_dots(axes: Axes, rows: Mapping[str, Interval], colour: Callable[[str], str]) -> None:
-    """Draw means with confidence intervals as dots with bars, one row per name, from top to bottom."""
+def draw_dots(axes: Axes, rows: Mapping[str, Interval], colours: Mapping[str, str] | None = None) -> None:
+    """Draw means with confidence intervals as dots with bars, one row per name, from top to bottom.
+
+    ``colours`` are those of names that are no schedulers.
+    """
+    looks, colours = styles(rows), colours or {}
     places = range(len(rows))[::-1]
     for place, (name, (mean, half_width)) in zip(places, rows.items(), strict=True):
         error = None if math.isnan(half_width) else half_width
-        axes.errorbar(mean, place, xerr=error, fmt="o", color=colour(name), capsize=3)
+        colour = colours.get(name, looks[name]["color"])
+        axes.errorbar(mean, place, xerr=error, fmt="o", color=colour, capsize=3)
     axes.set_yticks(places, rows)
 
 
@@ -159,22 +244,56 @@ def draw_pairs(axes: Axes, real: ArrayLike, simulated: ArrayLike) -> None:
     axes.bar(places + 0.2, simulated, 0.4, label="simulated", color=ORANGE)
 
 
-def label_point(axes: Axes, text: str, place: tuple[float, float]) -> None:
-    """Write a small text beside a point."""
-    axes.annotate(text, place, (4, 4), textcoords="offset points", fontsize="x-small")
+def label_points(axes: Axes, labels: Mapping[tuple[float, float], str]) -> None:
+    """Write a small text beside each point of finished axes; of four places the one that covers least."""
+    figure = axes.figure
+    assert isinstance(figure, Figure)
+    figure.draw_without_rendering()  # the layout places the points
+    radius = 3 * figure.dpi / 72
+    occupied = [
+        Bbox.from_bounds(x - radius, y - radius, 2 * radius, 2 * radius)
+        for x, y in axes.transData.transform(list(labels))
+    ]
+    for point, text in sorted(labels.items()):  # most labels are to the right of their point
+        note = axes.annotate(text, point, (0, 0), textcoords="offset points", fontsize="x-small")
+        note.set_in_layout(False)
+        covered = []
+        for right, above in CORNERS:
+            _move_note(note, right, above)
+            box = note.get_window_extent()
+            is_cut = box.x0 < axes.bbox.x0 or box.x1 > figure.bbox.x1
+            covered.append(sum(map(box.overlaps, occupied)) + 2 * is_cut)
+        _move_note(note, *CORNERS[covered.index(min(covered))])
+        occupied.append(note.get_window_extent())
+
+
+def _move_note(note: Annotation, right: bool, above: bool) -> None:
+    """Place a note in one of the corners of its point."""
+    note.xyann = (5 if right else -5, 4 if above else -4)
+    note.set(ha="left" if right else "right", va="bottom" if above else "top")
 
 
 def draw_bars(axes: Axes, groups: Mapping[str, Mapping[str, Interval]], ylabel: str) -> None:
-    """Draw means with confidence intervals: one group of bars per setting, one colour per scheduler."""
-    looks = styles(dict.fromkeys(name for group in groups.values() for name in group))
+    """Draw means with confidence intervals: one group of bars per setting, one colour per scheduler.
+
+    Variants of a scheduler have its colour, and a pattern.
+    """
+    looks = styles(name for group in groups.values() for name in group)
+    same_colour: Counter[str] = Counter()
+    hatches = {}
+    for name, look in looks.items():
+        hatches[name] = HATCHES[same_colour[look["color"]] % len(HATCHES)]
+        same_colour[look["color"]] += 1
     place, ticks, drawn = 0.0, [], set[str]()
     for condition, group in groups.items():
         ticks.append((place + (len(group) - 1) / 2, condition))
         for name, (mean, half_width) in group.items():
             error = 0.0 if math.isnan(half_width) else half_width
-            label = "" if name in drawn else name
+            look = {"facecolor": looks[name]["color"], "hatch": hatches[name], "label": name}
+            if name in drawn:
+                look["label"] = ""
+            axes.bar(place, mean, yerr=error, edgecolor="white", linewidth=0, **look, **BARS)
             drawn.add(name)
-            axes.bar(place, mean, yerr=error, label=label, color=looks[name]["color"], **BARS)
             place += 1
         place += 1
     axes.set_xticks([tick for tick, _ in ticks], [text for _, text in ticks])

@@ -21,7 +21,7 @@ from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.metrics import Interval, mean_interval
 from decima.evaluation.options import choose_schedulers, make_conditions
-from decima.show.style import BLACK, BLUE, GREY, draw_dots, finish_axes, new_axes
+from decima.show.style import GREY, draw_dots, finish_axes, new_axes
 from decima.show.tables import table_of
 from decima.studies.catalogue import FOUR_SIZES
 from decima.studies.cells import Source
@@ -204,11 +204,11 @@ def plot_scores(runs: pd.DataFrame) -> Figure:
     figure, axes = new_axes(7, 0.35 * len(scores) + 1.5)
     for place, name in enumerate(reversed(scores)):
         axes.plot(ratios[name], np.full(len(ratios), place), "|", color=GREY)
-    draw_dots(axes, scores, lambda name: BLACK if name == FULL else BLUE)
+    draw_dots(axes, scores)
     axes.set_xscale("log")
     axes.set_xticks(TICKS, map(str, TICKS))
     axes.xaxis.set_minor_locator(NullLocator())
-    finish_axes(axes, xlabel="Mean JCT relative to fair (log scale); bars: each setting")
+    finish_axes(axes, xlabel="Mean JCT relative to fair; grey: each setting")
     return figure
 
 

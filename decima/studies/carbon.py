@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from decima.evaluation.metrics import Interval, mean_interval, paired_change
-from decima.show.style import LEGEND, finish_axes, label_point, new_axes, styles
+from decima.show.style import finish_axes, label_points, legend_beside, new_axes, styles
 from decima.show.tables import interval_text, table_of
 from decima.studies.compared import tidy
 from decima.studies.outcome import RULE, Outcome
@@ -197,11 +197,10 @@ def plot_front(found: Mapping[str, Saving]) -> Figure:
     for family, look in styles(dict.fromkeys(map(_family, found))).items():
         mine = [point for name, point in points.items() if _family(name) == family]
         axes.plot(*zip(*mine, strict=True), marker="o", label=family, **look)
-    for name, point in points.items():
-        label_point(axes, name.partition(":")[2], point)
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter("{x:g}")
     finish_axes(axes, xlabel="Carbon (g)", ylabel="Mean JCT (s)")
-    axes.legend(**LEGEND)
+    legend_beside(axes)
+    label_points(axes, {point: name.partition(":")[2] for name, point in points.items()})
     return figure

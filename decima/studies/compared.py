@@ -274,7 +274,8 @@ def plot_bars(means: Means) -> Figure:
         group = groups.setdefault(condition.replace(", ", ",\n"), {})
         group[name] = Interval(row["mean_jct_s"], row["mean_jct_ci95_s"])
     bars = sum(len(group) + 1 for group in groups.values())
-    figure, axes = new_axes(max(5.0, 0.42 * bars + 2), 4)
+    longest = max(len(name) for group in groups.values() for name in group)
+    figure, axes = new_axes(0.42 * bars + 0.08 * longest + 1.5, 4)
     draw_bars(axes, groups, "Average job completion time (s)")
     legend_beside(axes)
     return figure

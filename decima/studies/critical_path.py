@@ -29,7 +29,7 @@ from decima.policy.config import Feature, PolicyConfig
 from decima.policy.encoder import GraphTensors, SumEncoder
 from decima.policy.policy import Policy
 from decima.policy.threads import one_thread
-from decima.show.style import BLUE, GREY, LEGEND, RED, draw_band, finish_axes, new_axes
+from decima.show.style import BLUE, GREY, LEGEND, RED, count_iterations, draw_band, finish_axes, new_axes
 from decima.show.tables import table_of
 from decima.studies.outcome import Outcome, Setup
 from workloads.sources.synthetic import random_dag
@@ -288,6 +288,7 @@ def plot_accuracy(curves: pd.DataFrame, chance: float) -> Figure:
         label, colour = _LOOKS[str(network)]
         draw_band(axes, points.index, *(points[each] for each in points), label=label, color=colour)
     axes.axhline(100 * chance, color=GREY, linestyle="dotted", label="chance")
+    count_iterations(axes)
     finish_axes(axes, xlabel="Iteration", ylabel="Accuracy on larger, unseen DAGs (%)", ylim=(0, 100))
     axes.margins(x=0)
     axes.legend(loc="lower right", **LEGEND)

@@ -12,11 +12,20 @@ from functools import partial
 
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogFormatter, MaxNLocator
+from matplotlib.ticker import LogFormatter
 
 from decima.evaluation.variants import HINDSIGHT, MAKESPAN_HINDSIGHT
 from decima.learning.metrics import read_metrics
-from decima.show.style import LEGEND, draw_curve, finish_axes, legend_beside, new_axes, new_figure, styles
+from decima.show.style import (
+    LEGEND,
+    count_iterations,
+    draw_curve,
+    finish_axes,
+    legend_beside,
+    new_axes,
+    new_figure,
+    styles,
+)
 from decima.studies.compared import compared, tidy
 from decima.studies.outcome import FULL, RULE, Outcome
 from decima.studies.study import Study, Variant
@@ -73,7 +82,7 @@ def plot_fig13(records: Sequence[EpisodeRecord]) -> Figure:
         title = f"{scheduler}: average JCT {jct_s:.1f} s, makespan {makespan_s:.1f} s"
         handles = draw_schedule(axes, record, end_s)
         axes.set_title(f"{title} ({condition})", loc="left", fontsize="medium")
-    figure.legend(handles=handles, ncols=3, loc="outside lower right", **LEGEND)
+    figure.legend(handles=handles, ncols=len(handles), loc="outside lower right", **LEGEND)
     return figure
 
 
@@ -247,9 +256,9 @@ def plot_fig15a(curves: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
     first = next(row for rows in curves.values() for row in rows if "improvement" in row)
     # improvement = 1 - JCT / JCT of tuned weighted fair, which is equal for all policies: same sequences
     tuned = first["validation_mean_jct_s"] / (1 - first["improvement"])
-    axes.axhline(tuned, label=HINDSIGHT, linewidth=1, **looks[HINDSIGHT])
+    axes.axhline(tuned, label=HINDSIGHT, **looks[HINDSIGHT])
     finish_axes(axes, xlabel="Iterations", ylabel="Average job completion time (s)", ylim=(0, None))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    count_iterations(axes)
     legend_beside(axes)
     return figure
 

@@ -190,16 +190,19 @@ def plot_learning(curve: Sequence[Mapping[str, float]], heuristics: Mapping[str,
     figure = style.new_figure(10, 4)
     left, right = figure.subplots(1, 2)
     learned = [row for row in curve if "return" in row]
-    style.draw_curve(left, curve, "validation_slowdown", label=f"{LEARNED}, unseen sets", color=style.BLACK)
-    style.draw_curve(left, learned, "slowdown", label=f"{LEARNED}, training sets", color=style.RED)
-    for name, look in style.styles(list(heuristics)).items():
-        left.axhline(heuristics[name], label=name, linewidth=1, **{**look, "linestyle": "--"})
+    own = style.styles([LEARNED])[LEARNED]
+    style.draw_curve(left, learned, "slowdown", label=f"{LEARNED}, training sets", color="0.7")
+    style.draw_curve(left, curve, "validation_slowdown", label=f"{LEARNED}, unseen sets", **own)
+    for name, look in style.styles(heuristics).items():
+        left.axhline(heuristics[name], label=name, **{**look, "linestyle": "--"})
     style.finish_axes(left, xlabel="Iterations", ylabel="Slowdown", ylim=(0, None))
     style.draw_curve(right, learned, "return_best", label="best of each set", color=style.BLUE)
-    style.draw_curve(right, learned, "return", label="mean", color=style.BLACK)
+    style.draw_curve(right, learned, "return", label="mean", **own)
     style.finish_axes(right, xlabel="Iterations", ylabel="Total reward of an episode")
     right.legend(loc="lower right", **style.LEGEND)
     style.legend_beside(left)
+    for axes in (left, right):
+        style.count_iterations(axes)
     return figure
 
 

@@ -24,7 +24,7 @@ from decima.evaluation.spark.fidelity import ALL, FROM_ALONE, PREDICTIONS, Fidel
 from decima.evaluation.spark.recordings import load_recordings
 from decima.registry import LEARNED
 from decima.service.sleeping import Setting
-from decima.show.style import GREEN, GREY, LEGEND, PINK, RED, SKY, draw_pairs, finish_axes, new_figure
+from decima.show.style import GREEN, GREY, LEGEND, ORANGE, RED, SKY, draw_pairs, finish_axes, new_figure
 from decima.show.tables import table_of
 from decima.studies.on_spark import compare_live, needs_spark
 from decima.studies.outcome import OptionError, Outcome, Setup
@@ -45,7 +45,7 @@ MIXTURE_ERRORS = {
     **_LATER,
 }
 #: Spark's scheduling mode -> marker and colour; kind of run -> colour.
-SHARING = {"FIFO": ("o", GREEN), "FAIR": ("s", PINK)}
+SHARING = {"FIFO": ("o", ORANGE), "FAIR": ("s", GREEN)}
 WHERE = {"alone": SKY, "sharing": RED}
 
 

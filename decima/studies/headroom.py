@@ -24,7 +24,7 @@ from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.metrics import Interval, mean_interval, paired_change
 from decima.evaluation.run import compile_parts, run_scheduler
 from decima.schedulers.priced_srpt import PricedSrpt
-from decima.show.style import BLACK, BLUE, GREY, draw_dots, finish_axes, new_axes
+from decima.show.style import GREY, draw_dots, finish_axes, new_axes
 from decima.show.tables import interval_text, table_of
 from decima.studies.compared import jct_s
 from decima.studies.outcome import RULE, UNKNOWN, Outcome
@@ -148,8 +148,7 @@ def plot_headroom(changes: Mapping[str, Interval], best: str) -> Figure:
     figure, axes = new_axes(7, 0.35 * len(changes) + 1.5)
     axes.axvline(0, color=GREY)
     percent = {name: Interval(100 * mean, 100 * half) for name, (mean, half) in changes.items()}
-    colours = {HINDSIGHT: BLUE} | dict.fromkeys(BOUNDS, GREY)
-    draw_dots(axes, percent, lambda name: colours.get(name, BLACK))
+    draw_dots(axes, percent, dict.fromkeys((HINDSIGHT, *BOUNDS), "0.35"))
     finish_axes(axes, xlabel=f"Change of the mean JCT against {best} (%)")
     return figure
 

@@ -10,14 +10,13 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter
 
 from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.metrics import mean_interval
 from decima.evaluation.variants import HINDSIGHT
 from decima.policy.shipped import SHIPPED
 from decima.registry import LEARNED
-from decima.show.style import BLACK, GREY, RED, draw_dots, finish_axes, new_axes
+from decima.show.style import draw_dots, finish_axes, new_axes, plain_log_ticks
 from decima.studies.compared import change, change_text, compared, jct_s, tidy
 from decima.studies.outcome import FULL, Claim, Outcome
 from decima.studies.study import Study, Variant
@@ -166,12 +165,9 @@ def plot_fig11(runs: pd.DataFrame) -> Figure:
     """Draw mean JCTs with intervals on a logarithmic axis, one row per scheduler."""
     means = {name: mean_interval(jct_s(runs, name)) for name in runs["scheduler"].unique()}
     figure, axes = new_axes(7, 0.3 * len(means) + 1)
-    colours = {FULL: BLACK} | dict.fromkeys(HEURISTICS, RED)
-    draw_dots(axes, means, lambda name: colours.get(name, GREY))
+    draw_dots(axes, means)
     finish_axes(axes, xlabel="Average job completion time (s)", xscale="log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    plain_log_ticks(axes.xaxis)
     return figure
 
 

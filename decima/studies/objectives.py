@@ -31,7 +31,7 @@ from decima.evaluation.variants import fair_rule
 from decima.policy.shipped import objective_policy
 from decima.registry import DEFAULT_POLICY, LEARNED
 from decima.schedulers.guarantees import Guarantees
-from decima.show.style import LEGEND, finish_axes, label_point, new_figure, styles
+from decima.show.style import LEGEND, finish_axes, label_points, new_figure, styles
 from decima.show.tables import table_of
 from decima.studies.compared import compared, tidy
 from decima.studies.outcome import FULL, RULE, Outcome
@@ -140,7 +140,7 @@ def plot_fronts(runs: pd.DataFrame, load: float) -> Figure:
     """Draw objectives over the mean JCT, one panel for each of ``DRAWN``, one point per scheduler."""
     figure = new_figure(11, 4.5)
     looks = styles(runs["scheduler"].unique())
-    panels = figure.subplots(1, len(DRAWN), squeeze=False)[0]
+    panels, labels = figure.subplots(1, len(DRAWN), squeeze=False)[0], []
     for axes, metric in zip(panels, DRAWN, strict=True):
         goal, column = next(each for each in GOALS if each.metric == metric), SHOWN[metric]
         mine = runs[runs["condition"] == _name(goal, load)]
@@ -151,10 +151,13 @@ def plot_fronts(runs: pd.DataFrame, load: float) -> Figure:
             places.setdefault((float(rows["mean_jct_s"].mean()), value), []).append(str(scheduler))
         for place, names in places.items():
             axes.plot(*place, marker="o", **{**looks[names[0]], "linestyle": ""})
-            label_point(axes, ", ".join(names), place)
         heading = METRICS[column].heading
         ylabel = f"{heading} ({'%' if share else 's'})"
         finish_axes(axes, title=_name(goal, load), xlabel="Mean JCT (s)", ylabel=ylabel)
+        axes.margins(0.1)
+        labels.append((axes, {place: ", ".join(names) for place, names in places.items()}))
+    for axes, texts in labels:
+        label_points(axes, texts)
     return figure
 
 
@@ -277,25 +280,29 @@ def _late_s(jobs: pd.DataFrame, scheduler: str, rule: str, factor: float) -> pd.
 
 
 def plot_guarantees(found: Mapping[str, Mapping[float, Cost]]) -> Figure:
-    """Draw the change of the mean JCT, late jobs and the largest lateness over factors; dashed: without guarantee."""
+    """Draw the change of the mean JCT, late jobs and the largest lateness over factors; pale: without it."""
     figure = new_figure(13, 4)
     cost, late, latest = figure.subplots(1, 3)
     looks = styles(found)
     for name, by_factor in found.items():
         factors = list(by_factor)
         means = np.array([each.mean for each in by_factor.values()])
-        look = looks[name] | {"linestyle": "-", "marker": "o"}
-        cost.errorbar(factors, 100 * means[:, 0], 100 * means[:, 1], capsize=2, label=name, **look)
+        look = looks[name] | {"marker": "o", "markersize": 5}
+        cost.errorbar(
+            factors, 100 * means[:, 0], 100 * means[:, 1], capsize=2, elinewidth=1, label=name, **look
+        )
         for axes, values, scale in (
             (late, [each.late for each in by_factor.values()], 100),
             (latest, [each.latest_s for each in by_factor.values()], 1),
         ):
             alone, kept = np.array([[each.mean for each in pair] for pair in values]).T * scale
             axes.plot(factors, kept, **look)
-            axes.plot(factors, alone, **(look | {"linestyle": "--", "marker": ""}))
+            axes.plot(factors, alone, **look, alpha=0.5, markerfacecolor="white")
     cost.axhline(0.0, color="0.6", linewidth=0.8)
-    finish_axes(cost, xlabel="Factor", ylabel="Change of the mean JCT (%)")
-    finish_axes(late, xlabel="Factor", ylabel="Late jobs (%)")
-    finish_axes(latest, xlabel="Factor", ylabel="Latest job of an experiment (s)")
-    cost.legend(**LEGEND)
+    factor = "Guaranteed JCT, as a factor on that of fair"
+    finish_axes(cost, title="Cost", xlabel=factor, ylabel="Change of the mean JCT (%)")
+    finish_axes(late, title="Late jobs (pale: without guarantee)", xlabel=factor, ylabel="Late jobs (%)")
+    title = "Latest job (pale: without guarantee)"
+    finish_axes(latest, title=title, xlabel=factor, ylabel="Largest lateness in an experiment (s)")
+    figure.legend(*cost.get_legend_handles_labels(), ncols=len(found), loc="outside lower center", **LEGEND)
     return figure

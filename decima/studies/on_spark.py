@@ -214,7 +214,7 @@ def plot_live(runs: pd.DataFrame, batch: str) -> Figure:
         look, real = looks[LOOKS.get(name, name)], _mean_s(runs, name)
         predicted = _mean_s(runs, name, "predicted_ms")
         labels = ("real", "simulated") if not place else (None, None)
-        bars: dict[str, Any] = {"width": 0.38, "color": look["color"]}
+        bars: dict[str, Any] = {"width": 0.38, "color": look["color"], "ecolor": "0.55"}
         left.bar(place - 0.2, real.mean, yerr=real.half_width if several else None, label=labels[0], **bars)
         left.bar(place + 0.2, predicted.mean, alpha=0.4, label=labels[1], **bars)
     left.set_xticks(range(len(names)), [name.replace(" ", "\n") for name in names])

@@ -5,6 +5,7 @@ Both studies compare schedulers on batches and on streams, in several settings w
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -159,7 +160,9 @@ def plot_estimates(runs: pd.DataFrame) -> Figure:
     """
     means = runs.groupby(["condition", "scheduler"], sort=False)["mean_jct_s"].mean()
     kinds = dict.fromkeys(condition.partition(", ")[0] for condition in means.index.unique(0))
-    figure, looks = new_figure(13, 8), styles(means.index.unique(1))
+    figure, looks = new_figure(13, 9), styles(means.index.unique(1))
+    for look, marker in zip(looks.values(), itertools.cycle("os^vDPX*<>p"), strict=False):
+        look |= {"marker": marker, "markersize": 5}
     panels = figure.subplots(len(kinds), len(KINDS), squeeze=False, sharey="row")
     for row, arrivals in zip(panels, kinds, strict=True):
         for axes, (kind, (_, label)) in zip(row, KINDS.items(), strict=True):
@@ -170,8 +173,9 @@ def plot_estimates(runs: pd.DataFrame) -> Figure:
             }
             for scheduler, look in looks.items():
                 values = [means[name, scheduler] for name in names.values()]
-                axes.plot(list(names), values, label=scheduler, marker=".", **look)
-            axes.axhline(means[f"{arrivals}, {EXACT}", RULE], color=GREY, linestyle=":", linewidth=0.8)
+                axes.plot(list(names), values, label=scheduler, **look)
+            exact = means[f"{arrivals}, {EXACT}", RULE]
+            axes.axhline(exact, color=GREY, linestyle=":", linewidth=0.8, label=f"{RULE}, exact")
             finish_axes(axes, title=arrivals.capitalize(), xlabel=label, ylabel="Mean JCT (s)")
     panels[0][-1].legend(**LEGEND, loc="upper left", bbox_to_anchor=(1, 1))
     return figure
@@ -270,7 +274,7 @@ def plot_faults(cells: Cells) -> Figure:
     figure = new_figure(11, 8)
     for axes, arrivals in zip(figure.subplots(len(kinds), 1, squeeze=False).flat, kinds, strict=True):
         groups = {
-            name: {scheduler: row[scheduler][0] for scheduler in DRAWN}
+            name.replace("-", "\n"): {scheduler: row[scheduler][0] for scheduler in DRAWN}
             for (each, name), row in cells.items()
             if each == arrivals
         }

@@ -20,7 +20,7 @@ from decima.evaluation.variants import HINDSIGHT
 from decima.outputs import make_folder
 from decima.schedulers.order_search import OrderSearch, search_orders, simplified_cluster
 from decima.show.plots import plot_jct_cdf
-from decima.show.style import GREY, LEGEND, finish_axes, new_figure, styles
+from decima.show.style import GREY, LEGEND, finish_axes, new_figure, plain_log_ticks, styles
 from decima.studies.compared import compared, jct_s, tidy
 from decima.studies.outcome import FULL, RULE, Outcome
 from decima.studies.study import Study, Variant
@@ -113,7 +113,7 @@ def plot_fig10(episodes: Mapping[str, EpisodeRecord]) -> Figure:
     """
     records = {name: episodes[name] for name in (HINDSIGHT, FULL)}
     looks = styles(list(records))
-    figure = new_figure(12, 6.5)
+    figure = new_figure(12, 7)
     grid = figure.add_gridspec(2, 6)
     jobs, jct, by_size = (figure.add_subplot(grid[0, 2 * place : 2 * place + 2]) for place in range(3))
     executors, work = figure.add_subplot(grid[1, :3]), figure.add_subplot(grid[1, 3:])
@@ -129,18 +129,22 @@ def plot_fig10(episodes: Mapping[str, EpisodeRecord]) -> Figure:
     for axes in (jobs, jct):
         axes.xaxis.set_major_locator(MaxNLocator(5))  # the numbers are long
     figure.legend(*jobs.get_legend_handles_labels(), ncols=2, loc="outside upper left", **LEGEND)
-    size = "Size of the job (executor s)"
-    finish_axes(jobs, xlabel="Time (s)", ylabel="Jobs in the system", ylim=(0, None))
-    finish_axes(jct, xlabel="Completion (s)", ylabel="Average JCT (s)", ylim=(0, None))
-    finish_axes(by_size, xlabel=size, ylabel="JCT (s)", xscale="log", yscale="log")
-    finish_axes(executors, xlabel=size, ylabel="Executors, on average", xscale="log")
+    size, logarithmic = "Size of the job (executor s)", {"xscale": "log", "yscale": "log"}
+    finish_axes(jobs, title="(a) Jobs in the system", xlabel="Time (s)", ylabel="Jobs", ylim=(0, None))
+    jct_label = {"xlabel": "Time of completion (s)", "ylabel": "Average JCT (s)"}
+    finish_axes(jct, title="(b) JCT of jobs that complete", **jct_label, ylim=(0, None))
+    finish_axes(by_size, title="(c) JCT of each job", xlabel=size, ylabel="JCT (s)", **logarithmic)
+    busy = "(d) Executors of each job"
+    finish_axes(executors, title=busy, xlabel=size, ylabel="Busy executors, on average", xscale="log")
     executors.set_ylim(bottom=0)
     heuristic, learned = (record.busy_ms / 1000 for record in records.values())
     both = (min(heuristic.min(), learned.min()), max(heuristic.max(), learned.max()))
     work.plot(both, both, color=GREY, linewidth=0.8)
     work.scatter(heuristic, learned, color=looks[FULL]["color"], s=5, alpha=0.5, linewidths=0)
-    xlabel, ylabel = f"Work executed with {HINDSIGHT} (executor s)", f"The same with {FULL}"
-    finish_axes(work, xlabel=xlabel, ylabel=ylabel, xscale="log", yscale="log")
+    xlabel, ylabel = f"With {HINDSIGHT} (executor s)", f"With {FULL} (executor s)"
+    finish_axes(work, title="(e) Executed work of each job", xlabel=xlabel, ylabel=ylabel, **logarithmic)
+    for axis in (by_size.xaxis, by_size.yaxis, executors.xaxis, work.xaxis, work.yaxis):
+        plain_log_ticks(axis)
     return figure
 
 

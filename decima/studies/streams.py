@@ -21,7 +21,7 @@ from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import Conditions
 from decima.evaluation.metrics import Interval, mean_interval, paired_change
 from decima.registry import DEFAULT_POLICY, LEARNED
-from decima.show.style import GREY, LEGEND, finish_axes, new_figure, styles
+from decima.show.style import GREY, LEGEND, finish_axes, legend_beside, new_figure, styles
 from decima.show.tables import table_of
 from decima.studies.compared import GROUPS, compared, gains_table, jobs_by_work, tidy
 from decima.studies.compared import change as change_of
@@ -143,7 +143,7 @@ def plot_high_load(
     for name, values in by_work.items():
         means, half_widths = 100 * np.array(values).T
         error = np.nan_to_num(half_widths)
-        changes.errorbar(range(GROUPS), means, error, label=name, capsize=2, **looks[name])
+        changes.errorbar(range(GROUPS), means, error, label=name, capsize=2, elinewidth=1, **looks[name])
     changes.axhline(0, color=GREY, linewidth=0.8)
     changes.set_xticks(range(GROUPS), ["smallest", *FIFTHS[1:]])
     finish_axes(changes, xlabel="Fifth of the jobs by work", ylabel=f"JCT against {RULE} (%)")
@@ -278,7 +278,7 @@ def plot_drift(comparisons: Mapping[str, Comparison]) -> Figure:
         finish_axes(
             axes, title=title, xlabel="Arrival (min)", ylabel="Mean JCT (s)", xlim=(0, None), ylim=(0, None)
         )
-    figure.axes[0].legend(**LEGEND)
+    legend_beside(figure.axes[1])
     return figure
 
 

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from decima.evaluation.grid import HEURISTIC_NAMES, LEARNED, TUNED
 from decima.learning.metrics import read_metrics
 from decima.show.grid_report import load_name, plot_bars
-from decima.show.style import draw_curve, finish_axes, legend_beside, new_axes, styles
+from decima.show.style import count_iterations, draw_curve, finish_axes, legend_beside, new_axes, styles
 from decima.studies.grid_study import GridStudy, Measured, better, compared
 from decima.studies.outcome import Outcome
 from workloads.sources.swf import read_swf
@@ -85,6 +85,7 @@ def plot_curves(curves: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
     for name, look in styles(list(curves)).items():
         draw_curve(axes, curves[name], "validation_slowdown", label=name, **look)
     finish_axes(axes, xlabel="Iterations", ylabel="Slowdown on unseen sets", ylim=(0, None))
+    count_iterations(axes)
     legend_beside(axes)
     return figure
 

@@ -259,9 +259,13 @@ def plot_fig19(episodes: Mapping[str, EpisodeRecord]) -> Figure:
         for kind, axes in enumerate(classes):
             axes.plot(seconds, mean[f"class_{kind}"], **look)
     figure.legend(*jobs.get_legend_handles_labels(), ncols=2, loc="outside upper left", **LEGEND)
-    finish_axes(jobs, xlabel="Time (s)", ylabel="Jobs in the system", ylim=(0, None))
-    finish_axes(per_job, xlabel="Time (s)", ylabel="Executors for each job", ylim=(0, None))
-    finish_axes(unused, xlabel="Time (s)", ylabel="Memory in use and not needed (%)", ylim=(0, 100))
+    finish_axes(jobs, title="Jobs in the system", xlabel="Time (s)", ylabel="Jobs", ylim=(0, None))
+    finish_axes(
+        per_job, title="Executors of a job", xlabel="Time (s)", ylabel="Busy executors", ylim=(0, None)
+    )
+    label = "Share of memory in use (%)"
+    finish_axes(unused, title="Memory not needed", xlabel="Time (s)", ylabel=label, ylim=(0, 100))
     for axes, memory in zip(classes, MEMORY, strict=True):
-        finish_axes(axes, xlabel="Time (s)", ylabel=f"Busy executors of memory {memory:g}", ylim=(0, None))
+        title = f"Executors of memory {memory:g}"
+        finish_axes(axes, title=title, xlabel="Time (s)", ylabel="Busy executors", ylim=(0, None))
     return figure

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from simulator.cluster.config import ExecutorClass
 from simulator.cluster.record import EpisodeRecord
@@ -84,10 +84,11 @@ def draw_schedule(
     executor, job, span = busy_spans(record, gap_ms=end_ms / 4000)
     _bars(axes, executor, span, (contrasting_colours([record]) if colours is None else colours)[job])
     completed = _mark_completions(axes, record)
-    marks: list[Artist] = [Patch(color=MOVE_COLOUR, label="executor moves"), completed]
+    idle = Patch(facecolor="white", edgecolor="0.6", linewidth=0.6, label="executor is idle")
+    marks: list[Artist] = [Patch(color=MOVE_COLOUR, label="executor moves"), idle, completed]
     if record.change_executor.size:
         _bars(axes, *record.absences, ABSENT_COLOUR)
-        marks.insert(1, Patch(color=ABSENT_COLOUR, label="executor is not in the cluster"))
+        marks.insert(2, Patch(color=ABSENT_COLOUR, label="executor is not in the cluster"))
     if np.ptp(record.sequence.arrival_ms) > 0:
         arrival_ms = record.sequence.arrival_ms[record.sequence.arrival_ms <= record.end_ms]
         marks.append(_mark(axes, arrival_ms, 0, BLACK, "^", "job arrives"))
@@ -228,9 +229,22 @@ def _rgba() -> NDArray[np.float64]:
     return np.column_stack([np.array(digits), np.ones(len(PALETTE))])
 
 
+def perceived_colours(rgb: ArrayLike) -> NDArray[np.float64]:
+    """Return places in OKLab, with the red-green axis as short as red-green colour-blind readers perceive it.
+
+    Args:
+        rgb: red, green and blue, float [colours, 3] between 0 and 1.
+
+    Returns:
+        float64 [colours, 3]; Euclidean distances are perceived differences.
+    """
+    rgb = np.asarray(rgb)
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    lab: NDArray[np.float64] = np.cbrt(linear @ np.transpose(TO_CONES)) @ np.transpose(TO_OKLAB)
+    return lab * [1, RED_GREEN, 1]
+
+
 def _distances() -> NDArray[np.float64]:
     """Return the perceived differences between colours of the palette, float64 [colours, colours]."""
-    rgb = _rgba()[:, :3]
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    seen = np.cbrt(linear @ np.transpose(TO_CONES)) @ np.transpose(TO_OKLAB) * [1, RED_GREEN, 1]
+    seen = perceived_colours(_rgba()[:, :3])
     return np.asarray(np.linalg.norm(seen[:, None] - seen[None], axis=-1))

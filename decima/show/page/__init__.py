@@ -24,7 +24,7 @@ from decima.policy.files import policy_path
 from decima.registry import policy_named
 from decima.show import explanation
 from decima.show.plots import stage_places
-from decima.show.style import DASHED, styles
+from decima.show.style import LONG, LONG_DOT, THICK, styles
 from simulator.cluster.picture import PALETTE, contrasting_colours
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 #: Maximum number of points of a distribution.
 MOST_POINTS = 1000
 #: Line style in matplotlib -> in Plotly.
-DASHES = {"-": "solid", "--": "dash", "-.": "dashdot", ":": "dot"}
+DASHES = {"-": "solid", "--": "dash", "-.": "dashdot", ":": "dot", LONG: "longdash", LONG_DOT: "longdashdot"}
 #: Range of both axes of a DAG's picture; stages lie between 0 and 1.
 FRAME = (-0.1, 1.1)
 
@@ -142,7 +142,7 @@ def _distribution(rows: pd.DataFrame, column: str, x: str, y: str) -> dict[str, 
     groups = rows.groupby("scheduler", sort=False, observed=True)[column]
     values = {str(name): mine.to_numpy() for name, mine in groups}
     traces: list[dict[str, Any]] = []
-    for name, look in styles(values, DASHED).items():
+    for name, look in styles(values).items():
         ordered = np.sort(values[name][~np.isnan(values[name])])
         fraction = np.arange(1, ordered.size + 1) / max(ordered.size, 1)
         few = np.unique(np.linspace(0, ordered.size - 1, min(ordered.size, MOST_POINTS)).astype(int))
@@ -153,9 +153,10 @@ def _distribution(rows: pd.DataFrame, column: str, x: str, y: str) -> dict[str, 
                 "name": html.escape(name, quote=False),
                 "x": [*ordered[few[:1]].tolist(), *ordered[few].tolist()],
                 "y": [0.0, *fraction[few].tolist()],
+                "zorder": 0 if look["linewidth"] == THICK else 1,
                 "line": {
                     "shape": "hv",
-                    "width": 1.8,
+                    "width": look["linewidth"],
                     "color": look["color"],
                     "dash": DASHES[look["linestyle"]],
                 },

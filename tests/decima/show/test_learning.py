@@ -9,6 +9,7 @@ from rich.console import Console
 from decima.learning.curves import LearningCurve
 from decima.learning.metrics import CLUSTER_METRICS, GRID_METRICS
 from decima.show.learning import LABELS, curves_table, plot_curves
+from decima.show.style import STYLES
 from tests.decima.show.test_plots import difference
 
 
@@ -50,6 +51,21 @@ def test_a_curve_with_behaviour_cloning_has_whole_epochs_and_its_untrained_polic
     [axes] = plot_curves({"policy": near}, "validation_mean_jct_s").axes
     assert axes.get_ylim()[1] > 33
     assert len(axes.texts) == 2
+
+
+def test_a_single_point_has_one_tick_and_its_reference_the_colour_of_the_scheduler() -> None:
+    one = LearningCurve(np.array([0]), np.array([31.0]), np.array([np.nan]), 1)
+    reference = ("tuned weighted fair, the best alpha of each sequence", 31.5)
+    figure = plot_curves({"policy": one}, "validation_mean_jct_s", reference)
+    figure.draw_without_rendering()
+    [axes] = figure.axes
+    left, right = axes.get_xlim()
+    ticks = [text for text in axes.get_xticklabels() if left <= text.get_position()[0] <= right]
+    assert [text.get_text() for text in ticks] == ["0"]
+    policy, line = axes.lines
+    assert policy.get_color() == STYLES["decima"][0]
+    assert line.get_color() == STYLES["tuned-weighted-fair"][0]
+    assert policy.get_linewidth() > line.get_linewidth()
 
 
 def test_labels_and_names_of_curves() -> None:

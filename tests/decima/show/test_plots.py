@@ -6,19 +6,33 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.testing.compare import compare_images
 from PIL import Image
 
+from decima.evaluation import Comparison, Conditions
 from decima.show import plots
-from decima.show.plots import FEW_DAGS, MOST_DAGS, plot_dag, plot_dags, plot_jct_cdf, plot_jobs_in_system, plot_schedule
-from decima.show.style import save_figure
+from decima.show.page import _distribution
+from decima.show.plots import (
+    FEW_DAGS,
+    MOST_DAGS,
+    comparison_pictures,
+    plot_dag,
+    plot_dags,
+    plot_jct_cdf,
+    plot_jobs_in_system,
+    plot_mean_jobs_in_system,
+    plot_schedule,
+)
+from decima.show.style import STYLES, save_figure
 from simulator.cluster.config import ClusterConfig, ExecutorClass
 from tests.decima.episodes import episode
 from tests.simulator.cluster.test_colours import mosaic
 from workloads.job import JobProfile, StageProfile, TaskDurations
+from workloads.sources.workload_file import Workload
 
 BASELINE = Path(__file__).parent / "baseline"
 #: Root mean square of the difference, 0 to 255. Fonts and antialiasing differ by less between versions.
@@ -53,6 +67,72 @@ def test_a_cdf_has_one_line_per_scheduler_and_none_squeezes_the_others(tmp_path:
     assert axes.get_xscale() == "log"
     left, right = axes.get_xlim()
     assert 20 < left < 40 < 1100 < right
+
+
+def test_a_legend_names_each_job_once_and_idle_executors() -> None:
+    jobs, marks = plot_schedule(episode(), "fair").legends
+    assert [text.get_text() for text in jobs.get_texts()] == ["job #1", "job #2", "job #3", "job #4"]
+    assert [text.get_text() for text in marks.get_texts()] == [
+        "executor moves", "executor is idle", "job completes", "job arrives",
+    ]  # fmt: skip
+    record = episode()
+    profile = record.sequence.profiles[0]
+    names = ["a", "a" * 60 + "1", "a", "a" * 60 + "2"]
+    profiles = tuple(replace(profile, name=name) for name in names)
+    jobs, _ = plot_schedule(replace(record, sequence=replace(record.sequence, profiles=profiles))).legends
+    shown = [text.get_text() for text in jobs.get_texts()]
+    assert (shown[0], shown[2]) == ("a #1", "a #2")
+    assert len(set(shown)) == 4
+
+
+def test_a_long_title_is_not_shortened() -> None:
+    title = "Every executor of another job costs a moving delay of 2 s, and more words follow after these"
+    shown = plot_schedule(episode(), title).axes[0].get_title(loc="left")
+    *lines, last = shown.splitlines()
+    assert (" ".join(lines), last) == (title, "average JCT 12.5 s")
+
+
+def test_jobs_in_system_are_means_over_all_experiments(tmp_path: Path) -> None:
+    """Two experiments: in one the schedulers are equal, in the other ``fair`` keeps jobs twice as long."""
+    rows = [
+        {"scheduler": name, "seed": seed, "arrival_s": arrival, "jct_s": jct}
+        for name, times in {"fair": (10.0, 20.0), "decima": (10.0, 10.0)}.items()
+        for seed, jct in enumerate(times)
+        for arrival in (0.0, 10.0, 20.0)
+    ]
+    rows.append({"scheduler": "fair", "seed": 0, "arrival_s": 5.0, "jct_s": np.nan})
+    figure = plot_mean_jobs_in_system(pd.DataFrame(rows))
+    [axes] = figure.axes
+    assert axes.get_title(loc="left") == "Mean of 2 experiments, with 95 % interval"
+    fair, decima = axes.lines
+    at = lambda line, second: np.interp(second, *line.get_data())  # noqa: E731
+    assert (at(fair, 5), at(fair, 15), at(fair, 35)) == (1, 1.5, 0.5)
+    assert (at(decima, 5), at(decima, 15), at(decima, 35)) == (1, 1, 0)
+    # 30 s in 30 s, then 60 s or 30 s in 40 s
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names == ["fair: 1.2", "decima: 0.88"]
+    assert difference(figure, "mean-jobs-in-system", tmp_path) is None
+
+
+def test_pictures_of_a_comparison_and_its_page_have_equal_colours_and_say_which_experiments() -> None:
+    stages = (StageProfile(4, TaskDurations.constant(3000.0)),)
+    workload = Workload((JobProfile("job", stages, np.zeros((0, 2))),), None, "made up")
+    cluster = ClusterConfig(num_executors=2, moving_delay_ms=1000.0)
+    for experiments, title in ((2, "Mean of 2 experiments, with 95 % interval"), (1, "Seed 5")):
+        conditions = Conditions(
+            workload, cluster, num_jobs=3, num_experiments=experiments, arrivals="poisson", interval_ms=4000.0, seed=5
+        )
+        comparison = Comparison(conditions, ["fifo", "fair", "tuned-weighted-fair"])
+        comparison.run(workers=1)
+        pictures = comparison_pictures(comparison)
+        system, cdf = pictures["jobs-in-system"](), pictures["jct-cdf"]()
+        assert system.axes[0].get_title(loc="left") == title
+        assert pictures["schedule-fair"]().axes[0].get_title(loc="left").startswith("fair, seed 5: ")
+        expected = [STYLES[name][0] for name in comparison.schedulers]
+        for figure in (system, cdf):
+            assert [line.get_color() for line in figure.axes[0].lines] == expected
+        data = _distribution(comparison.runs, "mean_jct_s", "", "")["data"]
+        assert [trace["line"]["color"] for trace in data] == expected
 
 
 def test_jobs_in_system_have_one_line_and_mean_per_scheduler(tmp_path: Path) -> None:
