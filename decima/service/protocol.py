@@ -161,7 +161,7 @@ class Job(Message):
 
     Attributes:
         id: constant id, unique in the application.
-        name: name from the job's description; null without a description.
+        name: description of the SQL query, else of one of its Spark jobs; null without a description.
         pool: Spark pool (``spark.scheduler.pool``), the tenant of guarantees; null if the driver does not report it.
         submitted_time_ms: time of the job's first submission to Spark.
         plan: operators of a SQL query's physical plan in Spark's order, the key to history; null for other jobs.

@@ -23,6 +23,7 @@ from tests.certificates import make_ca, make_certificate, needs_openssl
 from tests.decima.service.serving import serving
 from tests.spark.harness import spark_home, why_not
 from tests.spark.policy import PolicyServer, ordered
+from workloads.spark.names import query_name
 
 SOURCES = Path(__file__).with_name("client")
 TOKEN = "0123456789abcdef"
@@ -242,6 +243,24 @@ def test_an_error_at_every_answer_is_logged_once(classes: str, tmp_path: Path) -
     assert "Spark's own order until there is one: java.lang.NoClassDefFoundError: decima/spark/Answer$Test" in warning
     assert len(server.hellos) > 1
     assert all(each.stage == -1 for each in client.settled)
+
+
+def test_the_description_of_a_query_names_its_job(classes: str) -> None:
+    """Spark gives broadcasts, listings and call sites in place of a description; the import of event logs agrees."""
+    site = "collect at etl.py:12"
+    broadcast = "broadcast exchange (runId 66d0efdc-7c75-4203-bae3-8cbb009a6ac8)"
+    listing = "Listing leaf files and directories for 43 paths:<br/>file:/a,\nfile:/b"
+    given = [
+        ("job", broadcast), ("job", listing), ("job", ""), ("job", "Job group for statement 3"), ("job", "x at y.py:1"),
+        ("query", site), ("job", "report"), ("job", "another"), ("query", "nightly report"), ("job", "report"),
+    ]  # fmt: skip
+    command = [str(javac().with_name("java")), "-XX:TieredStopAtLevel=1", "-cp", classes, "decima.spark.Naming"]
+    command += [f"{owner}:{text}" for owner, text in given]
+    names = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    assert names == ["null"] * 4 + ["x at y.py:1", site, "report", "report", "nightly report", "nightly report"]
+    for count, name in enumerate(names, 1):
+        preferred = sorted(given[:count], key=lambda each: each[0] != "query")
+        assert query_name([text for _, text in preferred], "", "") == name.replace("null", "")
 
 
 HOURS, HOUR_S, TIMEOUT_MS = 24, 0.4, 50

@@ -10,6 +10,7 @@ import java.util.Set;
 import java.util.SortedSet;
 import java.util.TreeMap;
 import java.util.TreeSet;
+import java.util.regex.Pattern;
 import org.apache.spark.scheduler.ActiveJob;
 import org.apache.spark.scheduler.ShuffleMapStage;
 import org.apache.spark.scheduler.Stage;
@@ -46,12 +47,20 @@ final class Job {
     }
   }
 
+  /** Descriptions that name no query: of broadcasts (Spark 3.0 and later), of file listings, and of Livy's statements. */
+  private static final Pattern NO_NAME = Pattern.compile("(?s)broadcast exchange \\(runId .*"
+      + "|Listing leaf files and directories for \\d+ paths:.*|Job group for statement \\d+");
+  /** Spark's default description: method, file and line, such as "count at etl.py:12". */
+  private static final Pattern CALL_SITE = Pattern.compile("\\S+ at \\S.*:-?\\d+");
+
   /** Common key of the job's Spark jobs; a later job may have the same key. */
   final String key;
   final String id;
   /** Time of the job's first submission. */
   long submittedMs;
-  String name;
+  /** Best description so far; null without a description. */
+  private String name;
+  private int rankOfName = Integer.MAX_VALUE;
   /** Pool in FAIR mode; null if the job names no pool. */
   String pool;
   SqlPlan plan;
@@ -71,6 +80,23 @@ final class Job {
     this.key = key;
     this.id = id;
     this.submittedMs = submittedMs;
+  }
+
+  /**
+   * Offers a description as the name of the job. The description of a SQL query comes before those of its Spark jobs,
+   * which Spark itself sets in part; a call site comes last.
+   *
+   * @param ofQuery whether a SQL query has the description, not one of its Spark jobs
+   */
+  void describe(String description, boolean ofQuery) {
+    if (description == null || description.isEmpty() || NO_NAME.matcher(description).matches()) {
+      return;
+    }
+    int rank = (CALL_SITE.matcher(description).matches() ? 2 : 0) + (ofQuery ? 0 : 1);
+    if (rank < rankOfName) {
+      rankOfName = rank;
+      name = SqlPlan.cut(description, SqlPlan.LONGEST_NAME);
+    }
   }
 
   /**

@@ -60,8 +60,7 @@ final class JobGraph {
       job = job(key(properties, sparkJob), sparkJob, System.currentTimeMillis());
       bySparkJob.put(sparkJob, job);
       job.sparkJobs.add(sparkJob);
-      String name = properties == null ? null : properties.getProperty("spark.job.description");
-      job.name = name == null ? job.name : SqlPlan.cut(name, SqlPlan.LONGEST_NAME);
+      job.describe(properties == null ? null : properties.getProperty("spark.job.description"), false);
       String pool = properties == null ? null : properties.getProperty("spark.scheduler.pool");
       job.pool = pool == null ? job.pool : SqlPlan.cut(pool, SqlPlan.LONGEST_NAME);
       try {
@@ -95,9 +94,7 @@ final class JobGraph {
     Job job = job(SQL + query, -1, timeMs);
     job.plan = plan;
     job.submittedMs = Math.min(job.submittedMs, timeMs);
-    if (job.name == null && description != null && !description.isEmpty()) {
-      job.name = SqlPlan.cut(description, SqlPlan.LONGEST_NAME);
-    }
+    job.describe(description, true);
   }
 
   synchronized void queryEnded(long query) {
