@@ -244,6 +244,39 @@ def test_idle_executors_are_unwanted_while_a_job_offers_one_of_its_own() -> None
     assert may_have > 2 * DEFAULTS.used_well
 
 
+def test_jobs_want_executors_while_they_have_unclaimed_work() -> None:
+    """After 250 ms, executors of the first job run its last tasks, and an executor leaves the third job."""
+    config = ClusterConfig(400, moving_delay_ms=DELAY_MS)
+    first, second = job(stage(40, DELAY_MS)), job(stage(60, DELAY_MS))
+    cluster, scheduler = asked(config, jobs(first, second, chain(stage(1, 150.0), stage(1, 50.0))))
+    for decision in (Decision(0, 20), Decision(1, 20), Decision(2, 1)):
+        cluster.decide(decision)
+    while cluster.observe().source < 0:
+        cluster.decide(None)
+    seen = cluster.observe()
+    assert (seen.time_ms, seen.unclaimed_tasks.tolist()) == (250, [0, 20, 0, 1])
+    rule = scheduler.ask(seen)
+    of_first, of_second = (useful_executors(each, config, rule.price) for each in (first, second))
+    assert of_first == 40
+    may_have = DEFAULTS.used_well + DEFAULTS.unwanted * ((360 - (of_second - 20)) / 400) ** 2
+    assert rule.limits[1] == int(may_have * of_second * 20 / 60)
+
+
+def test_executors_of_a_job_that_uses_few_of_them_well_are_not_unwanted() -> None:
+    config = ClusterConfig(400, moving_delay_ms=DELAY_MS)
+    profile, inelastic = job(stage(40, DELAY_MS)), inflating(200, {1: 800.0, 20: 16_000.0})
+    cluster, scheduler = asked(config, jobs(profile, inelastic))
+    cluster.decide(Decision(0, 20))
+    cluster.decide(Decision(1, 100))
+    seen = cluster.observe()
+    assert (seen.offered, seen.unclaimed_tasks.tolist()) == (280, [20, 100])
+    rule = scheduler.ask(seen)
+    used_well, of_inelastic = (useful_executors(each, config, rule.price) for each in (profile, inelastic))
+    assert of_inelastic < 50
+    may_have = DEFAULTS.used_well + DEFAULTS.unwanted * ((280 - (used_well - 20)) / 400) ** 2
+    assert rule.limits[0] == int(may_have * used_well * 20 / 40)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_jobs_below_their_limits_come_before_others_and_each_kind_by_the_work_left(seed: int) -> None:
     sequence = random_sequence(np.random.default_rng(seed), max_jobs=12)
