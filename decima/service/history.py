@@ -1,7 +1,8 @@
 """History: profiles of earlier jobs from event logs, and look-up of live jobs among them.
 
-A SQL query is looked up by the operators of its plan, any other job by its name and DAG. A job without a name is
-looked up by its DAG alone, if the DAG is large enough.
+A SQL query is looked up by the operators of its plan, any other job by its name and DAG. A job without a description
+has the name of its last stage, its call site. Without a profile of this name, it is looked up by its DAG alone, if the
+DAG is large enough.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from simulator.cluster.estimates import typical_durations
 from workloads.arrivals import WorkPrior
 from workloads.job import JobProfile, TaskDurations
 from workloads.sources.workload_file import Workload
+from workloads.spark.names import without_run
 
 __all__ = ["History", "is_skipped", "match_stages"]
 
@@ -56,7 +58,7 @@ class History:
         self._by_name: dict[str, list[JobProfile]] = {}
         self._by_size: dict[int, list[JobProfile]] = {}
         for profile in self._profiles.values():
-            self._by_name.setdefault(_base_name(profile.name), []).append(profile)
+            self._by_name.setdefault(_name_of_runs(profile.name), []).append(profile)
             if profile.num_stages >= MIN_IDENTIFYING_STAGES:
                 self._by_size.setdefault(profile.num_stages, []).append(profile)
 
@@ -83,7 +85,9 @@ class History:
             names = self._plans.get(job.plan, ())
             candidates = [self._profiles[name] for name in names if name in self._profiles]
         if not candidates and job.name:
-            candidates = self._by_name.get(_base_name(job.name), [])
+            candidates = self._by_name.get(_name_of_runs(job.name), [])
+        if not candidates and not job.name and job.plan is None:
+            candidates = self._by_name.get(job.stages[-1].name, []) if job.stages else []
         if not candidates and not job.name and job.plan is None:
             tasks = sorted(stage.tasks for stage in made)
             same_size = self._by_size.get(len(made), ())
@@ -151,7 +155,7 @@ def _task_difference(stages: Sequence[Stage], profile: JobProfile) -> int | None
     return sum(abs(profile.stages[place].num_tasks - stage.tasks) for stage, place in pairs)
 
 
-def _base_name(name: str) -> str:
-    """Remove the number that makes a profile's name unique."""
+def _name_of_runs(name: str) -> str:
+    """Return what the names of all runs of a query have in common, without the number that makes a name unique."""
     base, bracket, number = name.rpartition(" (")
-    return base if bracket and number[:-1].isdigit() and number.endswith(")") else name
+    return without_run(base if bracket and number[:-1].isdigit() and number.endswith(")") else name)

@@ -15,6 +15,8 @@ from tests.cases import cases
 from tests.decima.service.serving import a_job, a_stage, a_state
 from workloads import JobProfile, StageProfile, TaskDurations, Workload, read_workload, write_workload
 
+STREAM = "66d0efdc-7c75-4203-bae3-8cbb009a6ac8"
+
 
 def profile(name: str, *tasks: int, edges: list[tuple[int, int]] | None = None, ms: float = 100.0) -> JobProfile:
     """Return a profile, by default a chain."""
@@ -100,6 +102,27 @@ def test_a_job_of_an_unknown_plan_is_recognised_by_its_name_and_not_by_its_dag(
     job: Job, known: JobProfile | None
 ) -> None:
     assert PLANNED.find(job) is known
+
+
+@cases("job, known",
+        (a_job("a", *chain(4, 9, name="count at etl.py:12"), name=None), "count at etl.py:12"),
+        (a_job("a", *chain(4, 8, 1, name="count at etl.py:12"), name=None), None),
+        (a_job("a", *chain(4, name="count at etl.py:99"), name=None), None),
+        (a_job("a", *chain(4, 9, name="count at etl.py:12"), name="described"), None),
+        (a_job("a", *chain(5, 2), name=f"orders\nid = {STREAM}\nrunId = {STREAM}\nbatch = 9"), "orders (2)"),
+        (a_job("a", *chain(7), name=f"report {STREAM}"), "report *"),
+)  # fmt: skip
+def test_names_are_compared_as_the_import_of_event_logs_makes_them(job: Job, known: str | None) -> None:
+    history = History(
+        [
+            profile("count at etl.py:12", 4, 9),
+            profile("orders", 3, 2),
+            profile("orders (2)", 5, 2),
+            profile("report *", 7),
+        ]
+    )
+    found = history.find(job)
+    assert (found and found.name) == known
 
 
 def test_history_is_a_workload_file(tmp_path: Any) -> None:
