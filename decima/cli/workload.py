@@ -95,7 +95,7 @@ def _parameters(texts: Sequence[str]) -> dict[str, float]:
     multiple=True,
 )
 def spark(logs: Sequence[Path], out: Path, levels: str, parameters: Sequence[str], **options: Any) -> None:
-    """Spark's event logs: a profile for each query in LOGS (files, folders, rolled logs).
+    """Spark's event logs: a profile for each query in LOGS (files, folders, rolled logs, zip archives).
 
     Runs of the same query are pooled. Durations on other numbers of executors than in the logs follow a model of task
     durations, whose parameters are fitted to the logs and shown. The command also shows the error of predictions of
