@@ -35,6 +35,7 @@ from decima.learning.trainings import train_all
 from decima.outputs import LOCK, atomic_path, folder_lock, make_folder, missing_paths, remove_paths
 from decima.policy.files import add_about
 from decima.settings import DivergedError, Progress, TrainingError, read_settings, silent
+from workloads.reading import read_bytes
 
 __all__ = ["SeedResult", "SweepResult", "Trial", "run_sweep", "seed_folder"]
 
@@ -178,7 +179,10 @@ def _open(path: Path) -> optuna.Study:
     """Open the journal of finished trials; an incomplete last line is dropped."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     if path.exists():
-        whole = path.read_bytes()
+        try:
+            whole = read_bytes(path)
+        except OSError as error:
+            raise TrainingError(f"{path}: {error.strerror}, expected the journal of a sweep") from None
         if not whole.endswith(b"\n"):
             path.write_bytes(whole[: whole.rfind(b"\n") + 1])
     try:

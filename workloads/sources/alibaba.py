@@ -83,7 +83,10 @@ _FLOATS = {"cpu": "plan_cpu", "memory": "plan_mem"}
 _NUMBERS = (*_WHOLE.values(), *_FLOATS.values())
 _USED = (*_TEXTS, *_NUMBERS)
 
+#: Size of a block of lines, bytes.
 _BLOCK = 1 << 24
+#: Maximum size, bytes after decompression, and maximum number of tasks; the published table has 14 million.
+_LARGEST, _MOST_TASKS = 2**31, 20_000_000
 
 
 def read_alibaba(
@@ -293,8 +296,10 @@ def read_table(path: Path, priority: str | None = None) -> Table:
     names: dict[str, int] = {}
     jobs: list[str] = []
     parts: list[dict[str, NDArray[Any]]] = []
-    with opened(path, "a table batch_task (.csv, .csv.gz)") as file:
+    with opened(path, "a table batch_task (.csv, .csv.gz)", _LARGEST) as file:
         for line, columns, block in _blocks(path, file, used):
+            if line > _MOST_TASKS:
+                raise WorkloadError(f"{path}: line {line}: expected at most {_MOST_TASKS:,} tasks")
             if not set(used) <= set(columns):
                 raise WorkloadError(f"{path}: line 1: expected column names, among them {priority}")
             table = _parse(path, line, columns, block, numbers)

@@ -54,6 +54,8 @@ _KB_IN_GIB = 2**20
 _NUM_FIELDS = 18
 #: Maximum number of characters of a line, and maximum number of blank lines.
 _LONGEST_LINE, _MOST_BLANK = 2**16, 10**6
+#: Maximum size, bytes after decompression, and maximum number of jobs; the largest published logs have a few million.
+_LARGEST, _MOST_JOBS = 2**30, 5_000_000
 _EXPECTED = "a log in Standard Workload Format"
 
 #: Upper limit of numbers in a log, below which integers are exact.
@@ -206,12 +208,13 @@ def _read(path: Path, modified_ns: int, size: int) -> SwfLog:
             column = next(column for column, text in enumerate(fields) if math.isnan(number_in(text)))
             raise _malformed(path, number, column, fields[column]) from None
         lines.append(number)
+        if len(lines) > _MOST_JOBS:
+            raise WorkloadError(f"{path}: line {number}: expected at most {_MOST_JOBS:,} jobs")
     if not lines:
         raise WorkloadError(f"{path}: expected at least one job, a line of {_NUM_FIELDS} numbers")
     table = np.frombuffer(numbers).reshape(-1, _NUM_FIELDS)
-    wrong = np.argwhere(~(np.abs(table) < _LIMIT))
-    if wrong.size:
-        row, column = wrong[0]
+    if not (table.min() > -_LIMIT and table.max() < _LIMIT):  # also if a number is NaN
+        row, column = np.argwhere(~(np.abs(table) < _LIMIT))[0]
         raise _malformed(path, lines[row], column, str(table[row, column]))
     return _build_log(path, table, header)
 
@@ -346,7 +349,10 @@ def read_swf_workload(
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the lines that are not blank, with their numbers."""
     # Names in comments have unknown encodings; digits are the same in all encodings.
-    with opened(path, _EXPECTED) as file, TextIOWrapper(file, encoding="utf-8", errors="replace") as text:
+    with (
+        opened(path, _EXPECTED, _LARGEST) as file,
+        TextIOWrapper(file, encoding="utf-8", errors="replace") as text,
+    ):
         number = blank = 0
         while line := text.readline(_LONGEST_LINE):
             number += 1

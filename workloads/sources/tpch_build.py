@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from workloads.errors import number_in
+from workloads.errors import check_number, number_in
 from workloads.job import WorkloadError
 from workloads.reading import read_document
 from workloads.sources.tpch import LEVELS
@@ -122,13 +122,19 @@ def _run(application: SparkApplication) -> tuple[int, SparkQuery]:
         recording = recording if "query" in recording else {**recording, **recording["runs"][0]}
         split, partitions = _layout(recording["layout"])
         [run] = application.queries
-        size_gb, split_mb = float(recording["sf"]), _megabytes(split)
+        size_gb, split_mb = _noted(recording, "sf"), _megabytes(split)
         run = replace(run, size_gb=size_gb, split_mb=split_mb, shuffle_partitions=partitions)
-        return int(recording["query"]), run
+        return int(_noted(recording, "query")), run
     except (KeyError, IndexError, TypeError, ValueError):
         raise WorkloadError(
             f"{application.name}: not a recording of one TPC-H query by workloads.spark.recorder"
         ) from None
+
+
+def _noted(recording: Mapping[str, Any], name: str) -> float:
+    """Return a number of a recorder's notes, which may be a text."""
+    value = recording[name]
+    return check_number(number_in(value) if isinstance(value, str) else value, name, WorkloadError, (0, 1e9))
 
 
 def _layout(layout: Any) -> tuple[str, int]:
@@ -139,7 +145,7 @@ def _layout(layout: Any) -> tuple[str, int]:
 
 def _megabytes(size: str) -> float:
     """Convert a size in Spark's notation, in powers of 1024, to MB (10^6 bytes)."""
-    match = re.fullmatch(r"(\d+)([kmg])", size)
+    match = re.fullmatch(r"([0-9]{1,9})([kmg])", size)
     if not match:
         raise WorkloadError(f"a size is written as in 32m, not {size!r}")
     return int(match[1]) * _UNITS[match[2]] / _BYTES_PER_MB
@@ -166,8 +172,8 @@ def _provenance(folder: Path, applications: Sequence[SparkApplication]) -> dict[
     ]
     return {
         "runs": len(applications),
-        "scale_factors": sorted({float(entry["sf"]) for entry in recordings}),
-        "executors": sorted({int(entry["n"]) for entry in recordings}),
+        "scale_factors": sorted({_noted(entry, "sf") for entry in recordings}),
+        "executors": sorted({int(_noted(entry, "n")) for entry in recordings}),
         "layouts": sorted({"{}/{}".format(*_layout(entry["layout"])) for entry in recordings}),
         "dates": sorted(set(started)),
         "spark": sorted({application.spark_version for application in applications}),

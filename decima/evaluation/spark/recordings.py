@@ -5,7 +5,6 @@ A run is simulated with its own task durations, or with those of other runs.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,8 +19,9 @@ from decima.schedulers.spark import SparkStandalone
 from simulator.cluster.config import ClusterConfig, ExecutorClass, Semantics
 from simulator.cluster.episode import run_episode
 from workloads.arrivals import JobSequence
+from workloads.errors import LONGEST_MS, check_number, number_in
 from workloads.job import JobProfile, TaskDurations, Wave, WorkloadError
-from workloads.reading import read_bytes
+from workloads.reading import read_document
 from workloads.spark.eventlog import SparkApplication, read_event_log
 from workloads.spark.profiles import replay_profile, to_profile, with_driver
 from workloads.spark.query import SparkQuery, matched
@@ -162,8 +162,8 @@ def _run(application: SparkApplication, folder: Path) -> Run:
     try:
         noted = noted if "query" in noted else {**noted, **noted["runs"][0]}
         key = _key(noted)
-        opened_ms = 1000 * float(noted.get("opened", "nan"))
-        busy_cores = float(noted.get("busy_cpu_s", "nan")) / float(noted.get("wall", "nan"))
+        opened_ms = 1000 * _number(noted, "opened", math.nan)
+        busy_cores = _number(noted, "busy_cpu_s", math.nan) / _number(noted, "wall", math.nan)
     except (ArithmeticError, LookupError, TypeError, ValueError):
         raise WorkloadError(
             f"{folder}: {application.name} was not recorded by workloads.spark.recorder: its log does not say "
@@ -183,11 +183,21 @@ def _run(application: SparkApplication, folder: Path) -> Run:
     )
 
 
+def _number(noted: Mapping[str, Any], name: str, default: float | None = None) -> float:
+    """Return a number of a recorder's notes, which may be a text; ``default`` if it is missing."""
+    if default is not None and name not in noted:
+        return default
+    value = noted[name]
+    return check_number(
+        number_in(value) if isinstance(value, str) else value, name, WorkloadError, (0, LONGEST_MS)
+    )
+
+
 def _key(noted: Mapping[str, Any]) -> QueryKey:
     layout = noted["layout"]
     return QueryKey(
-        int(noted["query"]),
-        float(noted["sf"]),
+        int(_number(noted, "query")),
+        _number(noted, "sf"),
         layout if isinstance(layout, str) else "/".join(map(str, layout)),
     )
 
@@ -197,13 +207,15 @@ def _mixtures(manifest: Path, runs: Mapping[str, Run]) -> list[Mixture]:
     if not manifest.exists():
         return []
     try:
-        noted = json.loads(read_bytes(manifest))["mixtures"]
+        noted: Any = read_document(manifest, "a manifest of recordings")
+        noted = noted["mixtures"]
         return [_mixture(name, noted[name], runs) for name in sorted(noted)]
     except WorkloadError as error:
-        raise WorkloadError(f"{manifest}: {error}") from None
-    except OSError as error:
-        raise WorkloadError(f"{manifest}: {error.strerror}, expected a manifest of recordings") from None
-    except (LookupError, RecursionError, TypeError, ValueError) as error:
+        message = str(error)
+        raise WorkloadError(
+            message if message.startswith(f"{manifest}: ") else f"{manifest}: {message}"
+        ) from None
+    except (LookupError, TypeError, ValueError) as error:
         raise WorkloadError(f"{manifest}: not a usable manifest of recordings: {error!r}") from None
 
 
@@ -212,13 +224,13 @@ def _mixture(name: str, noted: Mapping[str, Any], runs: Mapping[str, Run]) -> Mi
     names = [str(application["name"]) for application in applications]
     if lost := [application for application in names if application not in runs]:
         raise WorkloadError(f"{name}: there is no event log of {lost[0]}")
-    first_s = float(applications[0]["submit_s"])
-    times_s = [(float(each["submit_s"]), float(each["done_s"])) for each in applications]
+    first_s = _number(applications[0], "submit_s")
+    times_s = [(_number(each, "submit_s"), _number(each, "done_s")) for each in applications]
     submit_ms, done_ms = 1000 * (np.array(times_s) - first_s).T
     return Mixture(
         name=name,
-        slots=int(noted["executors"]),
-        executors_max=int(applications[0]["n"]),
+        slots=int(_number(noted, "executors")),
+        executors_max=int(_number(applications[0], "n")),
         runs=tuple(runs[application] for application in names),
         submit_ms=submit_ms,
         done_ms=done_ms,

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from decima.schedulers.graphene.space import ROUNDING, Dag
-from workloads.errors import DecimaError
+from workloads.errors import DecimaError, number_in
 from workloads.reading import read_bytes
 
 __all__ = ["Plan", "PlanError", "Project", "ProjectFileError", "read_best", "read_project", "read_projects"]
@@ -264,7 +264,7 @@ def _rows(rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.
 
 
 #: Maximum size of a file, bytes.
-_LONGEST = 2**26
+_LONGEST = 2**22
 
 
 class ProjectFileError(DecimaError, ValueError):
@@ -296,12 +296,14 @@ def read_project(path: Path) -> Project:
             f"{path}: the package psplib is missing: pip install -e '.[packing]'"
         ) from None
     try:
-        read_bytes(path, _LONGEST)  # checks that the file exists and is not a pipe
-        read = parse(path)
+        read_bytes(path, _LONGEST)  # checks kind and size of the file; psplib only takes a path
     except OSError as error:
         raise ProjectFileError(f"{path}: {error.strerror}, expected an .sm file of PSPLIB") from None
-    except (ValueError, IndexError) as error:
-        raise ProjectFileError(f"{path}: expected an .sm file of PSPLIB ({error})") from None
+    try:
+        read = parse(path)
+    except Exception as error:  # psplib does not check what it reads, and may raise any exception
+        reason = " ".join(str(error).split())
+        raise ProjectFileError(f"{path}: expected an .sm file of PSPLIB ({reason:.100})") from None
     if not all(resource.renewable for resource in read.resources):
         raise ProjectFileError(f"{path}: expected renewable resources only")
     if any(activity.num_modes != 1 for activity in read.activities):
@@ -342,7 +344,7 @@ def read_best(path: Path) -> dict[str, float]:
                 raise ProjectFileError(f"{path}: expected columns instance and best")
             best = {}
             for row in rows:
-                makespan = float(row["best"] or "nan")
+                makespan = number_in(row["best"] or "")
                 if not 0 < makespan < math.inf:
                     raise ProjectFileError(f"{path}, line {rows.line_num}: expected a best makespan above 0")
                 best[row["instance"]] = makespan

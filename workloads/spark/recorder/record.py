@@ -22,6 +22,7 @@ import importlib.metadata
 import importlib.util
 import itertools
 import json
+import math
 import os
 import platform
 import random
@@ -37,7 +38,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from workloads.errors import DecimaError
+from workloads.errors import DecimaError, number_in, whole_in
+from workloads.reading import read_document
 from workloads.spark.recorder.cluster import StandaloneCluster, java_version, spark_home
 from workloads.spark.recorder.submission import Application, Driver, Layout
 from workloads.spark.recorder.tpch import NUM_QUERIES, RecorderError, generate_tables, tpchgen_program
@@ -300,26 +302,28 @@ def _list_of(parse: Callable[[str], _T]) -> Callable[[str], list[_T]]:
 
 
 def _positive_int(text: str) -> int:
-    if not (value := int(text)) > 0:
-        raise ValueError(f"{text} is not positive")
+    if (value := whole_in(text)) is None or value < 1:
+        raise ValueError(f"{text!r} is not a whole number above 0")
     return value
 
 
 def _positive_float(text: str) -> float:
-    if not (value := float(text)) > 0:
-        raise ValueError(f"{text} is not positive")
+    if not 0 < (value := number_in(text)) < math.inf:
+        raise ValueError(f"{text!r} is not a number above 0")
     return value
 
 
 def _queries(text: str) -> list[int]:
     """Parse numbers and ranges of TPC-H queries, such as 1,3,5-9."""
-    bounds = [part.partition("-") for part in text.split(",")]
-    try:
-        found = [query for first, _, last in bounds for query in range(int(first), int(last or first) + 1)]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list such as 1,3,5-9") from None
-    if not found or min(found) < 1 or max(found) > NUM_QUERIES:
-        raise argparse.ArgumentTypeError(f"the queries are 1 to {NUM_QUERIES}, not {text}")
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        low, high = whole_in(first), whole_in(last or first)
+        if low is None or high is None:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a list such as 1,3,5-9")
+        if not 1 <= low <= high <= NUM_QUERIES:
+            raise argparse.ArgumentTypeError(f"the queries are 1 to {NUM_QUERIES}, not {text}")
+        found += range(low, high + 1)
     return found
 
 
@@ -344,16 +348,15 @@ class Manifest:
 
         Raises:
             RecorderError: the file is not a manifest.
+            WorkloadError: the file cannot be read, or is not JSON.
         """
         self.path = path
         self.content: dict[str, Any] = {"format": 1, "campaigns": [], "runs": {}, "mixtures": {}}
         if path.exists():
-            try:
-                self.content = json.loads(path.read_text(encoding="utf-8"))
-                if self.content["format"] != 1:
-                    raise ValueError
-            except (ValueError, KeyError, TypeError):
-                raise RecorderError(f"{path}: not a manifest of recordings; move it away") from None
+            content = read_document(path, "a manifest of recordings")
+            if not isinstance(content, dict) or content.get("format") != 1:
+                raise RecorderError(f"{path}: not a manifest of recordings; move it away")
+            self.content = content
 
     def begin_campaign(self, command: Sequence[str]) -> None:
         """Add command, machine and versions for the next recordings."""

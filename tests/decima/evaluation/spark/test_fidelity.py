@@ -23,6 +23,8 @@ from decima.evaluation.spark.recordings import (
     replay,
     replay_mixture,
 )
+from tests.cases import cases
+from tests.refusal import one_line
 from tests.workloads.spark.recordings import WALL_MS, recording, write_recordings
 from workloads import WorkloadError
 
@@ -193,11 +195,26 @@ def test_a_log_that_is_no_recording(tmp_path: Path) -> None:
         load_recordings([write_recordings(tmp_path, log)])
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"mixtures": {"m": {}}}', '{"mixtures": {"m": []}}'])
-def test_an_unusable_manifest(folder: Path, text: str) -> None:
+@cases(
+    "text, message",
+    ("{", "line 1, column 2: Expecting property name"),
+    ("[]", "not a usable manifest"),
+    ('{"mixtures": {"m": {}}}', "not a usable manifest"),
+    ('{"mixtures": {"m": []}}', "not a usable manifest"),
+    ("[" * 100_000, "too many levels of brackets"),
+)
+def test_an_unusable_manifest(folder: Path, text: str, message: str) -> None:
     (folder / "manifest.json").write_text(text)
-    with pytest.raises(WorkloadError, match=r"manifest.json: not a usable manifest"):
-        load_recordings([folder])
+    assert one_line(WorkloadError, load_recordings, [folder]).startswith(f"{folder / 'manifest.json'}: {message}")
+
+
+@pytest.mark.parametrize("number", ["-1e400", "1e400", "NaN", "-1", '"1_0"', '"\u0663"', "null", "true", "1e308"])
+def test_times_of_a_manifest_that_are_no_times(folder: Path, number: str) -> None:
+    manifest = folder / "manifest.json"
+    noted = json.loads(manifest.read_text())
+    next(iter(noted["mixtures"].values()))["applications"][1]["submit_s"] = "HERE"
+    manifest.write_text(json.dumps(noted).replace('"HERE"', number))
+    assert one_line(WorkloadError, load_recordings, [folder]).startswith(f"{manifest}: submit_s must be ")
 
 
 @pytest.fixture(scope="module")

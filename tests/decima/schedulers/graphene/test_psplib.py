@@ -110,7 +110,8 @@ def test_the_package_is_missed(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     ("instance,best\na,13\nb,\n", "line 3: expected a best makespan above 0"),
     ("instance,best\na\n", "line 2: expected a best makespan above 0"),
     ("instance,best\na,0\n", "line 2: expected a best makespan above 0"),
-    ("instance,best\na,short\n", "short"),
+    ("instance,best\na,short\n", "line 2: expected a best makespan above 0"),
+    ("instance,best\na,1_0\n", "line 2: expected a best makespan above 0"),
 )
 def test_broken_makespans_are_refused(text: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "best.csv"
