@@ -18,7 +18,7 @@ from simulator.cluster.config import Knowledge
 from tests.cases import cases
 from tests.decima.policy.examples import random_sequence
 from tests.simulator.cluster.build import chain, inflating, job, jobs, stage
-from workloads.arrivals import JobSequence, batch_arrivals
+from workloads.arrivals import JobSequence, batch_arrivals, poisson_arrivals
 
 DELAY_MS = 100.0
 
@@ -273,8 +273,28 @@ def test_executors_of_a_job_that_uses_few_of_them_well_are_not_unwanted() -> Non
     rule = scheduler.ask(seen)
     used_well, of_inelastic = (useful_executors(each, config, rule.price) for each in (profile, inelastic))
     assert of_inelastic < 50
-    may_have = DEFAULTS.used_well + DEFAULTS.unwanted * ((280 - (used_well - 20)) / 400) ** 2
-    assert rule.limits[0] == int(may_have * used_well * 20 / 40)
+    for unwanted in (DEFAULTS.unwanted, 8.0):
+        rule = priced_srpt.PricedSrpt(unwanted=unwanted).ask(seen)
+        may_have = DEFAULTS.used_well + unwanted * ((280 - (used_well - 20)) / 400) ** 2
+        assert rule.limits[0] == int(may_have * used_well * 20 / 40)
+
+
+def test_every_constant_matters() -> None:
+    """In other tests, the constants ``unwanted`` and ``hesitation`` matter, too."""
+    knowledge = Knowledge(job_error=1.0, stage_error=0.5)
+    config = ClusterConfig(30, moving_delay_ms=DELAY_MS, knowledge=knowledge)
+    chains = (chain(stage(10, 50.0), stage(60, 300.0)), chain(stage(1, 50.0), stage(30, 900.0)))
+    profiles = (*batch(1).profiles, job(stage(40, DELAY_MS)), *chains)
+    sequences = (batch_arrivals(profiles, 12, seed=1), poisson_arrivals(profiles, 30, 1500.0, seed=2))
+
+    def jct_ms(**constants: float) -> list[list[float]]:
+        rule = priced_srpt.PricedSrpt(**constants)
+        return [run_episode(config, each, rule).jct_ms.tolist() for each in sequences]
+
+    plain = jct_ms()
+    for name, value in DEFAULTS._asdict().items():
+        if name not in ("unwanted", "hesitation"):
+            assert [jct_ms(**{name: value / 2}), jct_ms(**{name: 4 * value})] != [plain, plain], name
 
 
 @pytest.mark.parametrize("seed", range(4))
