@@ -31,7 +31,6 @@ from decima.show.style import (
     RED,
     SKY,
     Picture,
-    draw_band,
     finish_axes,
     new_axes,
     plain,
@@ -42,12 +41,13 @@ from decima.show.style import (
 from simulator.cluster.picture import PALETTE, contrasting_colours, draw_schedule
 from simulator.cluster.record import EpisodeRecord
 from workloads.display import count_text
+from workloads.errors import ConfigError, WorkloadError, check_instance
+from workloads.job import JobProfile
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from decima.evaluation.comparison import Comparison
-    from workloads.job import JobProfile
 
 #: Style of a legend of patches and markers, which need less space than lines.
 SWATCHES: dict[str, Any] = {**LEGEND, "handlelength": 2}
@@ -64,7 +64,12 @@ LONGEST_JOB = 48
 
 
 def plot_dag(profile: JobProfile) -> Figure:
-    """Draw the DAG of one job, see ``plot_dags``."""
+    """Draw the DAG of one job, see ``plot_dags``.
+
+    Raises:
+        WorkloadError: ``profile`` is not a job profile.
+    """
+    check_instance(profile, JobProfile, "profile", WorkloadError)
     return plot_dags([profile])
 
 
@@ -169,8 +174,8 @@ WIDE = 8.0
 MOST_NAMES = len(PALETTE)
 #: Maximum length of a job's name in the legend, and of a line of the title.
 LONGEST_NAME, TITLE_WIDTH = 20, 66
-#: Number of instants at which jobs in the system are averaged over experiments.
-INSTANTS = 400
+#: Number of time windows in which jobs in the system are averaged over experiments.
+WINDOWS = 100
 #: Schedules share a time axis unless more than this fraction of it would be empty.
 MOST_WHITE = 1 / 3
 #: Animation: number of frames, frames per second; width and height of a schedule, inches; dots per inch.
@@ -194,7 +199,11 @@ def plot_schedule(
         title: name of the scheduler; the average JCT is added.
         end_s: right end of the time axis, s, to compare pictures; by default the episode's end.
         colours: RGBA of each job, float64 [num_jobs, 4]; by default, neighbours have different colours.
+
+    Raises:
+        ConfigError: ``record`` is not the record of an episode.
     """
+    check_instance(record, EpisodeRecord, "record", ConfigError)
     figure, axes = new_axes(8, 4)
     if colours is None:
         colours = contrasting_colours([record])
@@ -269,10 +278,10 @@ def plot_jobs_in_system(records: Mapping[str, EpisodeRecord], title: str = "") -
 
 
 def plot_mean_jobs_in_system(jobs: pd.DataFrame) -> Figure:
-    """Plot the number of jobs in the system over time, averaged over experiments, one line per scheduler.
+    """Plot the mean number of jobs in the system over time, averaged over experiments, one line per scheduler.
 
-    The band is the 95 % confidence interval over experiments. The legend has averages from the first arrival of an
-    experiment to the last completion under any scheduler. Jobs that failed do not count.
+    The legend has averages with 95 % confidence intervals, from the first arrival of an experiment to the last
+    completion under any scheduler. Jobs that failed do not count.
 
     Args:
         jobs: one row per scheduler, experiment and job, with the columns ``scheduler``, ``seed``, ``arrival_s`` and
@@ -280,27 +289,19 @@ def plot_mean_jobs_in_system(jobs: pd.DataFrame) -> Figure:
     """
     done = jobs.dropna(subset="jct_s")
     done = done.assign(end_s=done["arrival_s"] + done["jct_s"])
-    instants = np.linspace(0, done["end_s"].max(), INSTANTS)
     observed = done.groupby("seed").agg({"arrival_s": "min", "end_s": "max"})
     length_s = observed["end_s"] - observed["arrival_s"]
+    edges = np.linspace(0, done["end_s"].max(), WINDOWS + 1)
     figure, axes = new_axes(9.5, 4)
-    highest = 0.0
     for name, look in styles(map(str, done["scheduler"].unique())).items():
-        experiments = done[done["scheduler"] == name].groupby("seed")
-        present = np.array(
-            [
-                np.searchsorted(each["arrival_s"].sort_values(), instants, "right")
-                - np.searchsorted(each["end_s"].sort_values(), instants, "right")
-                for _, each in experiments
-            ]
-        )
-        mean, half_width = np.array([mean_interval(column) for column in present.T]).T
-        average = (experiments["jct_s"].sum() / length_s).mean()
-        look["label"] = f"{_line_name(name)}: {average:.2g}"
-        draw_band(axes, instants, mean, np.maximum(mean - half_width, 0), mean + half_width, **look)
-        highest = max(highest, mean.max())
-    axes.set_ylim(0, 1.25 * highest)  # the interval of few experiments is long
-    return _finish_jobs_in_system(figure, f"Mean of {len(length_s)} experiments, with 95 % interval")
+        mine = done[done["scheduler"] == name]
+        arrival_s, jct_s = (mine[column].to_numpy()[:, None] for column in ("arrival_s", "jct_s"))
+        time_in_system_s = np.clip(edges - arrival_s, 0, jct_s).sum(axis=0)
+        present = np.diff(time_in_system_s) / np.diff(edges) / len(length_s)
+        average = mean_interval(mine.groupby("seed")["jct_s"].sum() / length_s)
+        label = f"{_line_name(name)}: {average.mean:.2g} ± {average.half_width:.2g}"
+        axes.plot((edges[1:] + edges[:-1]) / 2, present, label=label, **look)
+    return _finish_jobs_in_system(figure, f"Mean of {len(length_s)} experiments")
 
 
 def _finish_jobs_in_system(figure: Figure, title: str) -> Figure:

@@ -103,14 +103,14 @@ def test_jobs_in_system_are_means_over_all_experiments(tmp_path: Path) -> None:
     rows.append({"scheduler": "fair", "seed": 0, "arrival_s": 5.0, "jct_s": np.nan})
     figure = plot_mean_jobs_in_system(pd.DataFrame(rows))
     [axes] = figure.axes
-    assert axes.get_title(loc="left") == "Mean of 2 experiments, with 95 % interval"
+    assert axes.get_title(loc="left") == "Mean of 2 experiments"
     fair, decima = axes.lines
-    at = lambda line, second: np.interp(second, *line.get_data())  # noqa: E731
-    assert (at(fair, 5), at(fair, 15), at(fair, 35)) == (1, 1.5, 0.5)
-    assert (at(decima, 5), at(decima, 15), at(decima, 35)) == (1, 1, 0)
-    # 30 s in 30 s, then 60 s or 30 s in 40 s
+    at = lambda line, second: float(np.interp(second, *line.get_data()))  # noqa: E731
+    assert [at(fair, second) for second in (5, 15, 35)] == pytest.approx([1, 1.5, 0.5])
+    assert [at(decima, second) for second in (5, 15, 35)] == pytest.approx([1, 1, 0])
+    # 30 s in 30 s, then 60 s or 30 s in 40 s; Student's t of one degree of freedom is 12.706.
     names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert names == ["fair: 1.2", "decima: 0.88"]
+    assert names == ["fair: 1.2 ± 3.2", "decima: 0.88 ± 1.6"]
     assert difference(figure, "mean-jobs-in-system", tmp_path) is None
 
 
@@ -118,7 +118,7 @@ def test_pictures_of_a_comparison_and_its_page_have_equal_colours_and_say_which_
     stages = (StageProfile(4, TaskDurations.constant(3000.0)),)
     workload = Workload((JobProfile("job", stages, np.zeros((0, 2))),), None, "made up")
     cluster = ClusterConfig(num_executors=2, moving_delay_ms=1000.0)
-    for experiments, title in ((2, "Mean of 2 experiments, with 95 % interval"), (1, "Seed 5")):
+    for experiments, title in ((2, "Mean of 2 experiments"), (1, "Seed 5")):
         conditions = Conditions(
             workload, cluster, num_jobs=3, num_experiments=experiments, arrivals="poisson", interval_ms=4000.0, seed=5
         )
