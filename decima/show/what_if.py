@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import math
+import re
 from functools import partial
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter, PercentFormatter
+from numpy.typing import NDArray
 from rich.table import Table
 
 from decima.evaluation.spark import LOOKS
-from decima.evaluation.spark.what_if import WhatIf
+from decima.evaluation.spark.what_if import Range, WhatIf
 from decima.registry import LEARNED
 from decima.show.style import BARS, GREY, finish_axes, new_figure, styles
 from decima.show.tables import Report, table_of
 
+#: Largest difference of the simulation from measured times with which predictions are reliable.
+LARGEST_CHECKED = 0.15
 #: Maximum number of queries or clusters in a table; the JSON contains all.
 MOST_ROWS = 25
 
@@ -37,41 +42,77 @@ def _schedulers(found: WhatIf) -> Table:
         f"{slots} executors" if len(found.logged) == 1 else f"on {len(found.logged)} clusters, each by itself"
     )
     title = f"{len(found.jobs)} job{'s' * (len(found.jobs) > 1)} as they came, {where}"
-    rows = []
-    for name in found.jct_ms:
-        jct, change = found.mean_jct_ms(name), found.change(name)
-        between = f"{jct.low / 1000:.1f} to {jct.high / 1000:.1f}"
+    if all(reasons := [each.why_equal for each in found.logged]):
+        title += f"; no scheduler can change their times: {', or '.join(dict.fromkeys(reasons))}"
+    rows: list[tuple[Any, ...]] = [
+        ("measured", found.jobs["measured_ms"].mean() / 1000, None, None, None),
+        ("as it ran", *_mean_and_range(found.as_it_ran_ms), None, None),
+    ]
+    for name, jct_ms in found.jct_ms.items():
+        change = found.change(name)
         versus = (change.mean, f"{change.low:+.1%} to {change.high:+.1%}") if name != own else (None, None)
-        rows.append((name, jct.mean / 1000, between, *versus))
+        rows.append((name, *_mean_and_range(jct_ms), *versus))
     headings = ("Scheduler", "Mean JCT (s)", "95 % of draws", f"vs {own}", "95 % of draws")
     return table_of(title, headings, rows, (".1f", "", "+.1%", ""))
 
 
+def _mean_and_range(jct_ms: NDArray[np.float64]) -> tuple[float, str | None]:
+    """Return the mean JCT of the simulated jobs in s, NaN if there are none, and the range over the draws as text."""
+    jct_ms = jct_ms[:, ~np.isnan(jct_ms).any(axis=0)]
+    if not jct_ms.size:
+        return math.nan, None
+    jct = Range.of(jct_ms.mean(axis=1) / 1000)
+    return jct.mean, f"{jct.low:.1f} to {jct.high:.1f}"
+
+
 def _clusters(found: WhatIf) -> Table:
-    headings = ("Application", "Executors", "Jobs", "Ran under", "Measured", *found.jct_ms)
-    rows = (
-        (
-            *(row["applications"], str(row["executors"]), str(row["jobs"]), row["ran_under"] or "-"),
-            *(row[name] for name in ("measured_s", *found.jct_ms)),
-        )
-        for _, row in found.by_cluster().head(MOST_ROWS).iterrows()
-    )
-    return table_of("Mean seconds by cluster", headings, rows, ".1f")
+    """Return a row for each cluster in which the order of jobs matters, and one for all others of the same reason."""
+    table, rows = found.by_cluster(), []
+    times = ["measured_s", "as_it_ran_s", *found.jct_ms]
+    for _, row in table[table["why_equal"] == ""].head(MOST_ROWS).iterrows():
+        first, *others = row["applications"].split(", ")
+        name = f"{first} and {len(others)} more" if others else first
+        counts = (str(row["executors"]), str(row["jobs"]), row["ran_under"] or "-")
+        rows.append((name, *counts, *(row[name] for name in times)))
+    for reason, alike in table[table["why_equal"] != ""].groupby("why_equal"):
+        name = f"{len(alike)} cluster{'s' * (len(alike) > 1)} in which {reason}"
+        means = alike[times].mul(alike["jobs"], axis=0).sum(skipna=False) / alike["jobs"].sum()
+        rows.append((name, "", str(alike["jobs"].sum()), "", *means))
+    names = ("Application", "Executors", "Jobs", "Ran under", "Measured", "As it ran", *found.jct_ms)
+    result = table_of("Mean seconds by cluster", [_two_lines(name) for name in names], rows, ".1f")
+    result.columns[0].min_width = 16
+    return result
 
 
 def _queries(found: WhatIf) -> Table:
-    shown = found.by_query().head(MOST_ROWS)[["jobs", "measured_s", *found.jct_ms]]
-    title, headings = "Mean seconds by query, those with most time first", ("Query", "Jobs", "Measured")
-    forms = (".0f", *[".1f"] * (1 + len(found.jct_ms)))
-    return table_of(title, (*headings, *found.jct_ms), shown.itertuples(name=None), forms)
+    title = "Mean seconds by query, those with most time first"
+    headings = [_two_lines(name) for name in ("Query", "Jobs", "Measured", "As it ran", *found.jct_ms)]
+    forms = (".0f", *[".1f"] * (2 + len(found.jct_ms)))
+    return table_of(title, headings, found.by_query().head(MOST_ROWS).itertuples(name=None), forms)
 
 
 def _notes(found: WhatIf) -> list[str]:
     error, bias = found.held_out.error, found.held_out.bias
     delays_s = sorted({round(each.cluster.moving_delay_ms / 1000, 2) for each in found.logged})
     range_s = " to ".join(f"{delay:.3g}" for delay in (delays_s[:1] + delays_s[1:][-1:]))
-    notes = [
-        "Each draw has other task noise, and other errors of the model; "
+    notes = _check(found)
+    matters = sum(not each.why_equal for each in found.logged)
+    if 0 < matters < len(found.logged):
+        notes.append(f"The order of jobs matters in {matters} of {len(found.logged)} clusters.")
+    waited_s = np.concatenate([each.waited_ms for each in found.logged]) / 1000
+    if (late := waited_s[waited_s > 0]).size:
+        notes.append(
+            f"{late.size} of {waited_s.size} jobs arrived without any executor, and waited {late.mean():.1f} s on "
+            "average for the first one, in the log and under every scheduler."
+        )
+    if any(each.slots.size for each in found.logged):
+        notes.append(
+            "Executors of an application that was alone come as in the log, under every scheduler, and stay while jobs "
+            "run; with dynamic allocation, Spark might ask for them at other times."
+        )
+    modelled = any(levels.size for each in found.logged for job in each.modelled for levels in job)
+    notes += [
+        f"Each draw has other task noise{', and other errors of the model' * modelled}; "
         f"executors take {range_s} s to move to another job.",
         "Schedulers know the task times of each query, no task fails and no executor is lost, whatever the logs say of "
         "errors and failures; decima compare uses those on a workload file of decima workload import spark.",
@@ -81,29 +122,52 @@ def _notes(found: WhatIf) -> list[str]:
             "Applications that did not run at the same time, or had executors of their own, shared no cluster: each "
             "is predicted by itself."
         )
-    measured_s = found.jobs["measured_ms"].mean() / 1000
-    if not math.isnan(measured_s):
-        notes.append(f"Measured in the logs, whatever scheduled there: {measured_s:.1f} s on average.")
-    if (as_ran := found.as_they_ran()) is not None:
-        measured_s, predicted_s = as_ran
-        notes.append(
-            f"Under Spark's own scheduler as the logs have it: measured {measured_s:.1f} s, predicted "
-            f"{predicted_s:.1f} s ({predicted_s / measured_s - 1:+.0%})."
-        )
     if found.held_out.runs.empty:
-        notes.append(
-            "No query ran twice and alone: the ranges hold task noise only, not errors of the model."
-        )
+        if modelled:
+            notes.append(
+                "No query ran twice and alone: the ranges hold task noise only, not errors of the model."
+            )
     else:
+        used = (
+            "; jobs have durations of this kind only on numbers of executors that their own run did not have"
+        )
         notes.append(
             f"Predictions of {len(found.held_out.runs)} single runs from the other runs of their query are off by "
-            f"{error.mean:.1%} on average, bias {bias.mean:+.1%}."
+            f"{error.mean:.1%} on average, bias {bias.mean:+.1%}{used * modelled}."
         )
     if found.setting:
         notes.append(f"weighted fair: {found.setting}, tuned on draws of its own.")
     if found.misfits and LEARNED in found.jct_ms:
         notes.append(
             f"{LEARNED} may do badly here, its policy is out of its training distribution: {'; '.join(found.misfits)}."
+        )
+    return notes
+
+
+def _check(found: WhatIf) -> list[str]:
+    """Return lines about the difference between measured times and the simulation of the jobs as they ran."""
+    table = found.as_it_ran()
+    if table.empty:
+        return ["No job ended under a scheduler of Spark's own: the simulation cannot be checked."]
+    measured_s, simulated_s = np.average(
+        table[["measured_s", "simulated_s"]].to_numpy(), axis=0, weights=table["jobs"]
+    )
+    errors = table["error"].to_numpy()
+    error, by_cluster = simulated_s / measured_s - 1, ""
+    worst = errors[np.abs(errors).argmax()]
+    if len(errors) > 1:
+        median = np.median(np.abs(errors))
+        by_cluster = f"; by cluster, the median difference is {median:.1%}, the largest {worst:+.1%}"
+    notes = [
+        "Check: simulated as the logs say that they ran, on the same executors, jobs take "
+        f"{simulated_s:.1f} s; measured: {measured_s:.1f} s ({error:+.1%}{by_cluster})."
+    ]
+    if max(abs(error), abs(worst)) > LARGEST_CHECKED:
+        wrong = (np.abs(errors) > LARGEST_CHECKED).sum()
+        which = f"for {wrong} of {len(errors)} clusters" if len(errors) > 1 else "here"
+        notes.append(
+            f"Do not rely on the predictions {which}: the simulation differs from the measured times by more than "
+            f"{LARGEST_CHECKED:.0%}."
         )
     return notes
 
@@ -119,17 +183,26 @@ def plot_what_if(found: WhatIf) -> Figure:
 
 def _means(axes: Axes, found: WhatIf) -> None:
     looks = styles(LOOKS.get(name, name) for name in found.jct_ms)
-    for place, name in enumerate(found.jct_ms):
-        jct = found.mean_jct_ms(name)
-        reach = [[(jct.mean - jct.low) / 1000], [(jct.high - jct.mean) / 1000]]
-        axes.bar(place, jct.mean / 1000, yerr=reach, color=looks[LOOKS.get(name, name)]["color"], **BARS)
+    bars = {name: (jct_ms, looks[LOOKS.get(name, name)]["color"]) for name, jct_ms in found.jct_ms.items()}
+    if not np.isnan(found.as_it_ran_ms).any():
+        bars = {"as it ran": (found.as_it_ran_ms, "0.85"), **bars}
+    for place, (jct_ms, colour) in enumerate(bars.values()):
+        jct = Range.of(jct_ms.mean(axis=1) / 1000)
+        reach = np.maximum([[jct.mean - jct.low], [jct.high - jct.mean]], 0)  # differ by rounding
+        axes.bar(place, jct.mean, yerr=reach, color=colour, **BARS)
     measured_s = found.jobs["measured_ms"].mean() / 1000
     if not math.isnan(measured_s):
         axes.axhline(measured_s, color=GREY, linestyle="--", label="measured in the logs")
-        axes.legend(frameon=False)
-    axes.set_xticks(range(len(found.jct_ms)), [name.replace(" ", "\n") for name in found.jct_ms])
+        axes.margins(y=0.15)
+        axes.legend(frameon=False, loc="upper center")
+    axes.set_xticks(range(len(bars)), [_two_lines(name) for name in bars])
     finish_axes(axes, ylabel="Average job completion time (s)", title="Predicted, and 95 % of draws")
     axes.grid(visible=False, axis="x")
+
+
+def _two_lines(name: str) -> str:
+    """Break a name at its first space or after its first hyphen."""
+    return re.sub(r"(?<=-)(?=.)| ", "\n", name, count=1)
 
 
 def _jobs(axes: Axes, found: WhatIf) -> None:

@@ -18,17 +18,21 @@ from decima.evaluation.conditions import CompareError
 from decima.evaluation.metrics import Interval, mean_interval
 from decima.schedulers.baselines import Fifo
 from simulator.cluster.alone import known_profile
-from simulator.cluster.config import ClusterConfig
+from simulator.cluster.config import ClusterConfig, ExecutorClass
 from simulator.cluster.episode import run_episode
+from simulator.cluster.faults import Faults
 from workloads.arrivals import JobSequence
-from workloads.job import JobProfile, Wave
+from workloads.job import JobProfile, TaskDurations, Wave
 from workloads.sources.tpch import LEVELS
 from workloads.spark.eventlog import SparkApplication
 from workloads.spark.importing import SparkImport, median_startup_ms
 from workloads.spark.profiles import modelled_profile, on_warm_executors
 from workloads.spark.query import QueryRuns, SparkQuery
 
-__all__ = ["HeldOut", "LoggedJobs", "cluster_of_logs", "logged_jobs", "predict_held_out", "sharing_clusters"]
+__all__ = [
+    "HeldOut", "LoggedJobs", "cluster_of_logs", "jobs_by_application", "logged_jobs", "predict_held_out",
+    "sharing_clusters",
+]  # fmt: skip
 
 #: Start-up time of an executor if no log has one, ms.
 USUAL_STARTUP_MS = 2000.0
@@ -36,18 +40,27 @@ USUAL_STARTUP_MS = 2000.0
 
 @dataclass(frozen=True, eq=False)
 class LoggedJobs:
-    """Jobs of applications that shared a cluster, in order of the submission of their first Spark job.
+    """Jobs of applications that shared a cluster, in order of arrival.
 
     Attributes:
+        cluster: the cluster with its largest number of executors.
+        arrival_ms: time from which each job takes executors, float64 [jobs], ms since 1970: its submission; on a shared
+            cluster also before an application's first submission, as its executors start while its driver prepares.
         profiles: profile of each job, with the durations of its own run. Schedulers see means over all runs of the
             query.
+        modelled: for each job and stage, parallelism levels without a measured duration of the own run, int64 [n].
+        slots: task slots as executors came and left in the log, float64 [changes, 2], time in ms since 1970 and number
+            from then on, ascending; empty if the cluster has all its executors at any time.
     """
 
     applications: tuple[SparkApplication, ...]
     cluster: ClusterConfig
     runs: tuple[SparkQuery, ...]
+    arrival_ms: NDArray[np.float64]
     names: tuple[str, ...]
     profiles: tuple[JobProfile, ...]
+    modelled: tuple[tuple[NDArray[np.int64], ...], ...]
+    slots: NDArray[np.float64]
 
     @property
     def measured_ms(self) -> NDArray[np.float64]:
@@ -55,18 +68,56 @@ class LoggedJobs:
         return np.array([run.wall_ms for run in self.runs])
 
     @property
-    def arrival_ms(self) -> NDArray[np.float64]:
+    def submitted_ms(self) -> NDArray[np.float64]:
         """Submission of the first Spark job of each job, float64 [jobs], ms since 1970."""
         return np.array([run.submitted_ms for run in self.runs])
 
     @property
+    def waited_ms(self) -> NDArray[np.float64]:
+        """Time from each job's arrival until ``slots`` has an executor, float64 [jobs], ms."""
+        since_ms, counts = self.slots.T
+        come_ms = since_ms[counts > 0]
+        following = np.searchsorted(come_ms, self.arrival_ms)
+        there = (self._slots_at(self.arrival_ms) > 0) | (following == len(come_ms))
+        next_ms = self.arrival_ms.copy()
+        next_ms[~there] = come_ms[following[~there]]
+        return next_ms - self.arrival_ms
+
+    @property
     def ran_under(self) -> str:
-        """Spark's scheduling mode, ``FIFO`` or ``FAIR``; empty if unknown, or with several applications."""
+        """Spark's scheduling mode, ``FIFO`` or ``FAIR``, or ``decima``; empty with several applications.
+
+        A log that does not name the mode counts as ``FIFO``, Spark's default.
+        """
         if len(self.applications) > 1:
             return ""
-        mode = self.applications[0].scheduler
+        mode = self.applications[0].scheduler or "FIFO"
         # Jobs without a pool share the default pool, which is FIFO inside.
         return "FIFO" if mode == "FAIR" and not any(run.pool for run in self.runs) else mode
+
+    @property
+    def why_equal(self) -> str:
+        """Reason why the order of jobs changes nothing, as the log shows; empty if it matters."""
+        if all(period.stop - period.start == 1 for period in self.periods()):
+            return "jobs never overlap"
+        begin_ms, end_ms = [], []
+        for run in self.runs:
+            launch_ms, stage = run.tasks["launch_ms"].to_numpy(), run.tasks["stage"].to_numpy()
+            ready_ms = np.array([each.submitted_ms for each in run.stages])[stage]
+            begin_ms.append(np.fmin(ready_ms, launch_ms))
+            end_ms.append(launch_ms + run.tasks["duration_ms"].to_numpy())
+        times_ms = np.unique(np.concatenate([*begin_ms, *end_ms]))
+        unfinished = _present(np.concatenate(begin_ms), np.concatenate(end_ms), times_ms)
+        live = _present(self.arrival_ms, np.array([run.ended_ms for run in self.runs]), times_ms)
+        waits = (unfinished > self._slots_at(times_ms)) & (live > 1)
+        return "" if waits.any() else "a slot is always free"
+
+    def _slots_at(self, times_ms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the number of task slots at given times, float64 [times]."""
+        since_ms, counts = self.slots.T
+        if not counts.size:
+            return np.full(len(times_ms), float(self.cluster.num_executors))
+        return np.concatenate([[0.0], counts])[np.searchsorted(since_ms, times_ms, "right")]
 
     def periods(self) -> list[slice]:
         """Split the jobs before each job that arrives in an empty cluster.
@@ -78,31 +129,140 @@ class LoggedJobs:
         begins = [0, *(1 + np.flatnonzero(self.arrival_ms[1:] > ends[:-1])).tolist(), len(self.runs)]
         return [slice(first, last) for first, last in pairwise(begins)]
 
+    def cluster_in(self, period: slice) -> ClusterConfig:
+        """Return the cluster of a period, whose executors come as in the log.
+
+        Executors that leave during the period are kept: Spark releases idle ones, which another scheduler may need.
+        """
+        runs = self.runs[period]
+        begin_ms, end_ms = self.arrival_ms[period][0], max(run.ended_ms for run in runs)
+        since_ms, counts = self.slots.T
+        later = (since_ms > begin_ms) & (since_ms < end_ms)
+        times_ms = np.concatenate([[0.0], since_ms[later] - begin_ms])
+        most = np.maximum.accumulate([*self._slots_at(np.array([begin_ms])), *counts[later]]).astype(int)
+        if most[-1] == 0:
+            return self.cluster
+        joins = np.diff(most, prepend=-1) > 0
+        capacity = tuple(zip(times_ms[joins].tolist(), most[joins].tolist(), strict=True))
+        faults = Faults(capacity=capacity) if len(capacity) > 1 else self.cluster.faults
+        return replace(self.cluster, executor_classes=(ExecutorClass(int(most[-1])),), faults=faults)
+
+
+def _present(
+    begin_ms: NDArray[np.float64], end_ms: NDArray[np.float64], at_ms: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """Return how many of the intervals [begin, end) contain each time, int64 [times]."""
+    return np.searchsorted(np.sort(begin_ms), at_ms, "right") - np.searchsorted(
+        np.sort(end_ms), at_ms, "right"
+    )
+
 
 def logged_jobs(
     imported: SparkImport, executors: int | None = None, moving_delay_ms: float | None = None
 ) -> list[LoggedJobs]:
-    """Group the jobs of event logs by cluster, see ``cluster_of_logs``."""
+    """Group the jobs of event logs by cluster, see ``cluster_of_logs``.
+
+    If one application ran all jobs of a cluster, and ``executors`` is not given, its executors come as in the log.
+    """
+    groups = sharing_clusters(imported.applications)
+    return _logged(imported, groups, executors, moving_delay_ms)
+
+
+def jobs_by_application(imported: SparkImport) -> list[LoggedJobs]:
+    """Return the jobs of each application on the executors that it had, as they came in the log.
+
+    Applications whose logs have no executor are left out.
+    """
+    known = [app for app in imported.applications if any(each.slots for each in app.executors)]
+    return _logged(imported, [[app] for app in known])
+
+
+def _logged(
+    imported: SparkImport,
+    groups: Sequence[Sequence[SparkApplication]],
+    executors: int | None = None,
+    moving_delay_ms: float | None = None,
+) -> list[LoggedJobs]:
     name_of = {id(run): name for name, group in imported.queries.items() for run in group.runs}
     means = dict(zip(imported.queries, imported.workload.profiles, strict=True))
+    # Contention stays in the durations, as they are simulated on the same cluster.
+    model = replace(imported.model, contention={})
     jobs = []
-    for applications in sharing_clusters(imported.applications):
-        runs = sorted((run for app in applications for run in app.queries), key=lambda run: run.submitted_ms)
-        if not runs:
+    for applications in groups:
+        if not any(app.queries for app in applications):
             continue
         cluster = cluster_of_logs(applications, executors, moving_delay_ms)
-        # All slots of one application have the same parallelism level, whichever job uses them.
-        levels = () if len(applications) == 1 else LEVELS
-        # Contention stays in the durations, as they are simulated on the same cluster.
-        model = replace(imported.model, contention={})
+        arrivals = [each for app in applications for each in _arrivals(app, cluster, len(applications) > 1)]
+        arrival_ms, runs = zip(*sorted(arrivals, key=lambda each: each[0]), strict=True)
+        levels = LEVELS if len(applications) > 1 else (executors,) if executors else ()
         names = tuple(name_of[id(run)] for run in runs)
-        profiles = []
+        profiles, modelled = [], []
         for name, run in zip(names, runs, strict=True):
             profile = modelled_profile(model, QueryRuns((run,)), levels=levels, name=name)
+            if len(applications) == 1 and executors:
+                # All slots of one application have the same parallelism level, whichever job uses them.
+                profile = _at_level(profile, executors)
             profile = _with_means(profile, known_profile(means[name], cluster))
-            profiles.append(on_warm_executors(profile) if cluster.moving_delay_ms == 0 else profile)
-        jobs.append(LoggedJobs(tuple(applications), cluster, tuple(runs), names, tuple(profiles)))
+            measured = run.tasks.groupby("stage")["level"].unique()
+            modelled.append(
+                tuple(
+                    np.setdiff1d(stage.durations.levels, measured[place])
+                    for place, stage in enumerate(profile.stages)
+                )
+            )
+            profiles.append(_with_cold_starts(profile) if cluster.moving_delay_ms == 0 else profile)
+        as_logged = not executors and len(applications) == 1
+        slots = np.array(list(_slots_over_time(applications).items()) if as_logged else np.empty((0, 2)))
+        found = LoggedJobs(
+            applications=tuple(applications),
+            cluster=cluster,
+            runs=runs,
+            arrival_ms=np.array(arrival_ms),
+            names=names,
+            profiles=tuple(profiles),
+            modelled=tuple(modelled),
+            slots=slots,
+        )
+        jobs.append(found)
     return jobs
+
+
+def _arrivals(app: SparkApplication, cluster: ClusterConfig, shared: bool) -> list[tuple[float, SparkQuery]]:
+    """Return the time from which each job of an application takes executors, ms since 1970, with its run."""
+    runs = sorted(app.queries, key=lambda run: run.submitted_ms)
+    arrival_ms = [run.submitted_ms for run in runs]
+    if runs and shared and app.start_ms < arrival_ms[0]:
+        arrival_ms[0] = max(app.start_ms, arrival_ms[0] - cluster.moving_delay_ms)
+    return list(zip(arrival_ms, runs, strict=True))
+
+
+def _with_cold_starts(profile: JobProfile) -> JobProfile:
+    """Return the same job on a cluster in which executors keep their JVM, with the cold starts of its own run.
+
+    Durations of the fresh wave become durations of the first wave: a job that warmed up new executors in the log does
+    so under every scheduler.
+    """
+    stages = []
+    for stage in profile.stages:
+        fresh, first, rest = (stage.durations.table(wave) for wave in Wave)
+        either = {level: [*fresh[level], *first[level]] for level in fresh}
+        tables = (
+            {level: list(durations) for level, durations in table.items() if len(durations)}
+            for table in (either, rest)
+        )
+        durations = TaskDurations.from_tables({}, *tables, mean_ms=stage.durations.given_mean_ms)
+        stages.append(replace(stage, durations=durations))
+    return replace(profile, stages=tuple(stages))
+
+
+def _at_level(profile: JobProfile, level: int) -> JobProfile:
+    """Return the job with the durations of one parallelism level, whatever number of executors it holds."""
+    stages = []
+    for stage in profile.stages:
+        known, here = stage.durations, stage.durations.levels == level
+        durations = replace(known, levels=known.levels[here], cells=known.cells[:, here])
+        stages.append(replace(stage, durations=durations))
+    return replace(profile, stages=tuple(stages))
 
 
 def _with_means(profile: JobProfile, known: JobProfile) -> JobProfile:
@@ -146,7 +306,7 @@ def cluster_of_logs(
     Raises:
         CompareError: the logs have no executor.
     """
-    count = executors or _most_slots(applications)
+    count = executors or max(_slots_over_time(applications).values(), default=0)
     if count == 0:
         raise CompareError("the logs contain no executor: give their number by --executors")
     delay_ms = moving_delay_ms
@@ -159,17 +319,19 @@ def cluster_of_logs(
     return ClusterConfig(count, moving_delay_ms=delay_ms)
 
 
-def _most_slots(applications: Sequence[SparkApplication]) -> int:
+def _slots_over_time(applications: Sequence[SparkApplication]) -> dict[float, int]:
+    """Return the number of task slots from each change on, by its time in ms since 1970, ascending."""
     changes = []
     for app in applications:
         for each in app.executors:
             begins = each.registered_ms if math.isfinite(each.registered_ms) else app.start_ms
             ends = each.removed_ms if math.isfinite(each.removed_ms) else app.end_ms
-            changes.append((begins, each.slots))
+            changes.append((begins if math.isfinite(begins) else -math.inf, each.slots))
             if math.isfinite(ends):
                 changes.append((ends, -each.slots))
-    # Of simultaneous changes, departures come first.
-    return max(accumulate((change for _, change in sorted(changes)), initial=0))
+    changes.sort()
+    counts = accumulate(change for _, change in changes)
+    return dict(zip((time_ms for time_ms, _ in changes), counts, strict=True))
 
 
 def _began_ms(app: SparkApplication) -> float:

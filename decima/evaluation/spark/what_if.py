@@ -1,9 +1,14 @@
 """Predictions of the JCTs of a Spark cluster's jobs under other schedulers, at the real arrival times.
 
 The simulator runs the jobs of event logs in Spark's own modes and under other schedulers. Task durations are uncertain.
-Hence each scheduler is simulated many times with different task noise, and the durations of each query are multiplied
-by an error drawn from the errors of cross-validated predictions (``held_out``). All schedulers have the same draws
-(common random numbers), so that shared uncertainty does not affect their differences.
+Hence each scheduler is simulated many times with different task noise. A job has the durations of its own run. For
+numbers of executors that the run did not have, durations come from a model; they are multiplied by an error with mean
+1, drawn for each query from the errors of cross-validated predictions (``held_out``). All schedulers have the same
+draws (common random numbers), so that shared uncertainty does not affect their differences.
+
+If one application ran all jobs of a cluster, its executors come as in the log. The jobs are also simulated as they ran:
+each application on its own executors, in its mode of Spark. The difference from the measured times is the error of the
+simulation.
 
 The time of a job is its time in the simulator plus the time of its driver: planning before its first Spark job,
 fetching the result, and delays between its stages while no other job could use the slots.
@@ -11,6 +16,7 @@ fetching the result, and delays between its stages while no other job could use 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -23,14 +29,17 @@ from numpy.typing import ArrayLike, NDArray
 from decima.evaluation.conditions import CompareError, Conditions, misfits
 from decima.evaluation.run import run_scheduler
 from decima.evaluation.spark import SPARKS_OWN, TRAINING_SEEDS, WEIGHTED_FAIR, as_simulated, tuned
-from decima.evaluation.spark.logged_jobs import HeldOut, LoggedJobs
+from decima.evaluation.spark.logged_jobs import HeldOut, LoggedJobs, jobs_by_application
 from decima.outputs import json_text
 from decima.registry import LEARNED, policy_named
 from decima.schedulers.base import Scheduler
-from decima.schedulers.spark import SparkFifo, SparkPools
+from decima.schedulers.spark import FairPools, SparkFifo, SparkPools
+from simulator.cluster.config import SPARK, ClusterConfig
 from simulator.cluster.episode import run_episode
+from simulator.cluster.record import EpisodeRecord
 from workloads.arrivals import JobSequence, RandomStream, random_stream, trace_arrivals
-from workloads.job import scaled
+from workloads.attributes import DEFAULT_TENANT, JobAttributes
+from workloads.job import JobProfile
 from workloads.sources.workload_file import Workload
 from workloads.spark.importing import SparkImport
 from workloads.spark.query import SparkQuery
@@ -69,12 +78,15 @@ class WhatIf:
             in ``logged``), ``arrival_ms`` (float64, since the first job of all) and ``measured_ms`` (float64, from
             start to end in the log; NaN if it did not end).
         jct_ms: scheduler -> float64 [draws, jobs].
+        as_it_ran_ms: simulated as the jobs ran, float64 [draws, jobs]; NaN if another scheduler than Spark's own ran
+            them.
         misfits: quantities that are out of the training distribution of decima's policy.
     """
 
     logged: Sequence[LoggedJobs]
     jobs: pd.DataFrame
     jct_ms: Mapping[str, NDArray[np.float64]]
+    as_it_ran_ms: NDArray[np.float64]
     held_out: HeldOut
     setting: str
     misfits: Sequence[str]
@@ -98,45 +110,49 @@ class WhatIf:
     def by_cluster(self) -> pd.DataFrame:
         """Summarise by cluster, in order of their first jobs.
 
-        Columns: ``applications`` (str), ``executors`` and ``jobs`` (int64), ``ran_under`` (str), ``measured_s``, and
-        the mean JCT under each scheduler, float64, s.
+        Columns: ``applications`` (str), ``executors`` and ``jobs`` (int64), ``ran_under`` and ``why_equal`` (str, see
+        ``LoggedJobs``), ``measured_s``, ``as_it_ran_s``, and the mean JCT under each scheduler, float64, s.
         """
         result = self._means("cluster").assign(
             applications=[", ".join(app.name for app in each.applications) for each in self.logged],
             executors=[each.cluster.num_executors for each in self.logged],
             ran_under=[each.ran_under for each in self.logged],
+            why_equal=[each.why_equal for each in self.logged],
         )
-        return result[["applications", "executors", "jobs", "ran_under", "measured_s", *self.jct_ms]]
+        texts = ["applications", "executors", "jobs", "ran_under", "why_equal"]
+        return result[[*texts, "measured_s", "as_it_ran_s", *self.jct_ms]]
 
-    def as_they_ran(self) -> tuple[float, float] | None:
-        """Return measured and predicted mean JCT in the mode that Spark ran in, s.
+    def as_it_ran(self) -> pd.DataFrame:
+        """Compare measured times with the simulation of the jobs as they ran, by cluster.
 
-        The mean is over finished jobs of logs with a known mode; None if there are none.
+        Clusters without a finished job that Spark's modes scheduled are left out. Columns, over such jobs: ``jobs``
+        (int64), ``measured_s`` and ``simulated_s`` (mean JCT, float64, s), and ``error`` (simulated / measured - 1).
         """
-        measured, predicted = [], []
-        for number, each in enumerate(self.logged):
-            name = f"Spark {each.ran_under}"
-            if name in self.jct_ms:
-                mine = ((self.jobs["cluster"] == number) & self.jobs["measured_ms"].notna()).to_numpy()
-                measured += self.jobs["measured_ms"][mine].tolist()
-                predicted += self.jct_ms[name][:, mine].mean(axis=0).tolist()
-        return (float(np.mean(measured)) / 1000, float(np.mean(predicted)) / 1000) if measured else None
+        simulated_ms = self.as_it_ran_ms.mean(axis=0)
+        known = (self.jobs["measured_ms"] > 0).to_numpy() & np.isfinite(simulated_ms)
+        groups = self.jobs.assign(simulated_ms=simulated_ms)[known].groupby("cluster")
+        means = groups[["measured_ms", "simulated_ms"]].mean() / 1000
+        result = means.set_axis(["measured_s", "simulated_s"], axis=1).assign(jobs=groups.size())
+        error = result["simulated_s"] / result["measured_s"] - 1
+        columns = ["jobs", "measured_s", "simulated_s", "error"]
+        return pd.DataFrame(result.assign(error=error)[columns])
 
     def by_query(self) -> pd.DataFrame:
         """Summarise by query, largest total time first; indexed by name.
 
-        Columns: ``jobs`` (int64), ``measured_s``, and the mean JCT under each scheduler, float64, s.
+        Columns: ``jobs`` (int64), ``measured_s``, ``as_it_ran_s``, and the mean JCT under each scheduler, float64, s.
         """
         result = self._means("query")
         total = result["jobs"] * result[self.sparks_own]
         return result.loc[total.sort_values(ascending=False).index]
 
     def _means(self, by: str) -> pd.DataFrame:
-        """Return number of jobs, measured mean JCT and mean JCT under each scheduler by group, s."""
+        """Return number of jobs, measured and simulated mean JCT, and mean JCT under each scheduler by group, s."""
         predicted = {name: jct.mean(axis=0) for name, jct in self.jct_ms.items()}
-        groups = self.jobs.rename(columns={"measured_ms": "measured_s"}).assign(**predicted).groupby(by)
-        means = groups[["measured_s", *self.jct_ms]].mean() / 1000
-        return means.assign(jobs=groups.size())[["jobs", "measured_s", *self.jct_ms]]
+        table = self.jobs.rename(columns={"measured_ms": "measured_s"})
+        groups = table.assign(as_it_ran_s=self.as_it_ran_ms.mean(axis=0), **predicted).groupby(by)
+        columns = ["measured_s", "as_it_ran_s", *self.jct_ms]
+        return (groups[columns].mean() / 1000).assign(jobs=groups.size())[["jobs", *columns]]
 
     def to_json(self, **extra: Any) -> str:
         """Return all results as JSON, in seconds; ``extra`` are further entries."""
@@ -149,6 +165,7 @@ class WhatIf:
             ],
             "draws": len(next(iter(self.jct_ms.values()))),
             "held_out": {"runs": len(self.held_out.runs), "error": error.mean, "bias": bias.mean},
+            "as_it_ran": self.as_it_ran().to_dict("records"),
             "sparks_own": self.sparks_own,
             "weighted_fair": self.setting,
             "outside_training": list(self.misfits),
@@ -167,6 +184,7 @@ class WhatIf:
                     "cluster": cluster,
                     "arrival_s": arrival_ms / 1000,
                     "measured_s": measured_ms / 1000,
+                    "as_it_ran_s": float(self.as_it_ran_ms[:, job].mean()) / 1000,
                     "predicted_s": {
                         name: float(jct[:, job].mean()) / 1000 for name, jct in self.jct_ms.items()
                     },
@@ -200,48 +218,77 @@ def simulate_what_if(
         raise CompareError("the logs contain no jobs")
     if not set(schedulers) & set(SPARKS_OWN):
         raise CompareError(f"one of the schedulers must be {' or '.join(SPARKS_OWN)}")
-    # An error is the ratio of measured to predicted time, a factor on durations.
-    errors = (held_out.runs["measured_ms"] / held_out.runs["predicted_ms"]).to_numpy(dtype=np.float64)
+    errors = _error_factors(held_out)
     largest = max(logged, key=lambda each: len(each.runs))
     training = (
-        _sequence(largest, slice(None), _factors(errors, TRAINING_SEEDS + draw), TRAINING_SEEDS + draw)
+        _sequence(largest, slice(None), _drawn(errors, TRAINING_SEEDS + draw), TRAINING_SEEDS + draw)
         for draw in range(TRAINING)
     )
     specs, setting = tuned(schedulers, largest.cluster, training)
-    first = np.cumsum([0, *(len(each.runs) for each in logged)])
-    jct_ms = {name: np.empty((num_draws, first[-1])) for name in specs}
-    total, done = num_draws * len(specs), 0
+    job_of = {id(run): job for job, run in enumerate(run for each in logged for run in each.runs)}
+    in_periods, as_it_ran = (
+        [
+            (each, period, each.cluster_in(period), [job_of[id(run)] for run in each.runs[period]])
+            for each in group
+            for period in each.periods()
+        ]
+        for group in (logged, jobs_by_application(imported))
+    )
+    jct_ms = {name: np.empty((num_draws, len(job_of))) for name in specs}
+    as_it_ran_ms = np.full((num_draws, len(job_of)), np.nan)
     for draw in range(num_draws):
-        factor = _factors(errors, seed + draw)
-        for name, spec in specs.items():
-            for begin, each in zip(first[:-1], logged, strict=True):
-                for period in each.periods():
-                    sequence = _sequence(each, period, factor, seed + draw)
-                    jct_ms[name][draw, begin + np.arange(len(each.runs))[period]] = _jct_ms(
-                        each, period, sequence, name, spec
-                    )
-            done += 1
-            on_step(done, total)
+        factor = _drawn(errors, seed + draw)
+        for each, period, cluster, jobs in in_periods:
+            sequence = _sequence(each, period, factor, seed + draw)
+            for name, spec in specs.items():
+                jct_ms[name][draw, jobs] = _jct_ms(each, period, cluster, sequence, name, spec)
+        for each, period, cluster, jobs in as_it_ran:
+            as_it_ran_ms[draw, jobs] = _as_it_ran_ms(each, period, cluster, seed + draw)
+        on_step(draw + 1, num_draws)
     conditions = Conditions(_as_they_came(imported.workload, largest), largest.cluster, num_experiments=1)
     policies = [policy for spec in specs.values() if (policy := policy_named(spec)) is not None]
     outside = [text for policy in policies for text in misfits(policy, conditions)]
-    return WhatIf(tuple(logged), _as_measured(logged), jct_ms, held_out, setting, outside)
+    return WhatIf(tuple(logged), _as_measured(logged), jct_ms, as_it_ran_ms, held_out, setting, outside)
 
 
 def _jct_ms(
-    logged: LoggedJobs, period: slice, sequence: JobSequence, name: str, spec: str
+    logged: LoggedJobs, period: slice, cluster: ClusterConfig, sequence: JobSequence, name: str, spec: str
 ) -> NDArray[np.float64]:
-    """Simulate a period and return its JCTs, from a job's start to its end, float64 [jobs], ms."""
-    runs = logged.runs[period]
-    cluster, of_simulator = as_simulated(logged.cluster, name, spec)
-    own = _sparks_order(name, runs) if logged.cluster.moving_delay_ms == 0 else None
+    """Simulate a period under a scheduler; return its JCTs, from a job's start to its end, float64 [jobs], ms."""
+    cluster, of_simulator = as_simulated(cluster, name, spec)
+    own = _sparks_order(name, logged.runs[period]) if cluster.moving_delay_ms == 0 else None
     record = (
         run_scheduler(cluster, sequence, of_simulator) if own is None else run_episode(cluster, sequence, own)
     )
+    return _from_start_to_end_ms(logged, period, record)
+
+
+def _as_it_ran_ms(
+    logged: LoggedJobs, period: slice, cluster: ClusterConfig, seed: int
+) -> NDArray[np.float64] | float:
+    """Simulate a period of one application in its mode of Spark; return JCTs as ``_jct_ms``, NaN for other modes."""
+    runs = logged.runs[period]
+    sequence = _sequence(logged, period, lambda query: 1.0, seed)
+    cluster = replace(cluster, semantics=SPARK)
+    scheduler: Scheduler
+    if logged.ran_under == "FIFO":
+        scheduler = _fifo(runs)
+    elif logged.ran_under == "FAIR":
+        pools = tuple(JobAttributes(tenant=run.pool or DEFAULT_TENANT) for run in runs)
+        sequence, scheduler = replace(sequence, attributes=pools), FairPools()
+    else:
+        return math.nan
+    return _from_start_to_end_ms(logged, period, run_episode(cluster, sequence, scheduler))
+
+
+def _from_start_to_end_ms(logged: LoggedJobs, period: slice, record: EpisodeRecord) -> NDArray[np.float64]:
+    """Return the times of jobs from start to end, with the time of their drivers, float64 [jobs], ms."""
+    runs, arrival_ms = logged.runs[period], logged.arrival_ms[period]
+    until_submitted_ms = logged.submitted_ms[period] - arrival_ms
     lag_ms = np.array([run.driver_lag_ms for run in runs])
     around_ms = np.array([run.planning_ms + run.result_ms for run in runs])
-    alone = _share_alone(np.asarray(sequence.arrival_ms), record.completion_ms)
-    return np.asarray(record.jct_ms + around_ms + alone * lag_ms)
+    alone = _share_alone(np.asarray(record.sequence.arrival_ms), record.completion_ms)
+    return np.asarray(record.jct_ms - until_submitted_ms + around_ms + alone * lag_ms)
 
 
 def _sparks_order(name: str, runs: Sequence[SparkQuery]) -> Scheduler | None:
@@ -249,11 +296,15 @@ def _sparks_order(name: str, runs: Sequence[SparkQuery]) -> Scheduler | None:
     if name not in SPARKS_OWN:
         return None
     if SPARKS_OWN[name] == "fifo":
-        return SparkFifo([run.num_jobs > 1 for run in runs])
+        return _fifo(runs)
     # FAIR is simulated with one pool per job, whatever the pools in the log are.
     return SparkPools(
         [f"{run.pool} {number}" if run.pool else str(number) for number, run in enumerate(runs)]
     )
+
+
+def _fifo(runs: Sequence[SparkQuery]) -> SparkFifo:
+    return SparkFifo([run.num_jobs > 1 for run in runs])
 
 
 def _share_alone(arrival_ms: NDArray[np.float64], completion_ms: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -267,18 +318,51 @@ def _share_alone(arrival_ms: NDArray[np.float64], completion_ms: NDArray[np.floa
     return np.asarray(inside_ms / np.maximum(completion_ms - arrival_ms, 1e-9))
 
 
-def _factors(errors: NDArray[np.float64], seed: int) -> Callable[[str], float]:
+def _error_factors(held_out: HeldOut) -> NDArray[np.float64]:
+    """Return the errors of cross-validated predictions as factors on durations, float64 [runs], with mean 1.
+
+    An error is measured over predicted time. Outliers, such as runs in a cold JVM, are moved to three standard
+    deviations of the logarithms (estimated from the median absolute deviation), so that they do not change the others.
+    """
+    measured_ms, predicted_ms = (held_out.runs[name] for name in ("measured_ms", "predicted_ms"))
+    known = (measured_ms > 0) & (predicted_ms > 0)
+    if not known.any():
+        return np.ones(1)
+    logs = np.log((measured_ms / predicted_ms)[known].to_numpy(dtype=np.float64))
+    logs -= np.median(logs)
+    most = 3 * 1.4826 * np.median(np.abs(logs))
+    factors = np.exp(logs.clip(-most, most))
+    return np.asarray(factors / factors.mean())
+
+
+def _drawn(errors: NDArray[np.float64], seed: int) -> Callable[[str], float]:
     """Return a function of a query's name that draws one error factor for all its runs."""
     random = random_stream(seed, RandomStream.MODEL_ERRORS)
-    return cache(lambda query: float(random.choice(errors)) if len(errors) else 1.0)
+    return cache(lambda query: float(random.choice(errors)))
 
 
 def _sequence(logged: LoggedJobs, period: slice, factor: Callable[[str], float], seed: int) -> JobSequence:
-    """Return the jobs of a period with drawn durations."""
-    pairs = zip(logged.names[period], logged.profiles[period], strict=True)
-    profiles = tuple(scaled(profile, durations=factor(name)) for name, profile in pairs)
+    """Return the jobs of a period; durations that their own runs lack are multiplied by their query's factor."""
+    jobs = zip(logged.names[period], logged.profiles[period], logged.modelled[period], strict=True)
+    profiles = [
+        _with_errors(profile, levels, factor(name)) if any(map(len, levels)) else profile
+        for name, profile, levels in jobs
+    ]
     arrival_ms = logged.arrival_ms[period]
     return trace_arrivals(profiles, arrival_ms - arrival_ms[0], seed)
+
+
+def _with_errors(profile: JobProfile, levels: Sequence[NDArray[np.int64]], factor: float) -> JobProfile:
+    """Multiply the durations at the given parallelism levels of each stage by a factor; schedulers do not know it."""
+    stages = []
+    for stage, modelled in zip(profile.stages, levels, strict=True):
+        known = stage.durations
+        values = np.array(known.values)
+        for first, end in known.cells[:, np.isin(known.levels, modelled)].reshape(-1, 2).tolist():
+            values[first:end] *= factor
+        durations = replace(known, values=values, mean_ms=known.given_mean_ms)
+        stages.append(replace(stage, durations=durations))
+    return replace(profile, stages=tuple(stages))
 
 
 def _as_they_came(workload: Workload, logged: LoggedJobs) -> Workload:
@@ -294,7 +378,7 @@ def _as_measured(logged: Sequence[LoggedJobs]) -> pd.DataFrame:
             {
                 "query": each.names,
                 "cluster": number,
-                "arrival_ms": each.arrival_ms,
+                "arrival_ms": each.submitted_ms,
                 "measured_ms": each.measured_ms,
             }
         )

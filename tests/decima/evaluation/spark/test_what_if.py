@@ -44,10 +44,10 @@ def _run(log: LogBuilder, stage: int, tasks: int, at: int) -> None:
     log.complete(stage, at + tasks // 2 * 1000)
 
 
-def simulated(path: Path, **options: int) -> tuple[SparkImport, WhatIf]:
+def simulated(path: Path, num_draws: int = 3) -> tuple[SparkImport, WhatIf]:
     imported = import_event_logs([path], warm_ups=False, name="the logs")
     held_out = predict_held_out(imported).with_driver()
-    return imported, simulate_what_if(imported, held_out, logged_jobs(imported), num_draws=3, **options)
+    return imported, simulate_what_if(imported, held_out, logged_jobs(imported), num_draws=num_draws)
 
 
 def test_a_short_job_need_not_wait_for_a_long_one(tmp_path: Path) -> None:
@@ -74,38 +74,180 @@ def test_a_short_job_need_not_wait_for_a_long_one(tmp_path: Path) -> None:
     assert same == found.to_json(command="x")
 
 
-def test_what_the_model_is_off_by_shows_in_the_range(tmp_path: Path) -> None:
-    """Some runs of the query take twice as long as others."""
+def one_by_one(*durations_ms: int) -> LogBuilder:
+    """Return a log of runs of one query, one after the other: a task on one executor, which is there from the start."""
     log = LogBuilder().executor("0")
-    for job, duration in enumerate((1000, 2000, 1000, 2000)):
+    for job, duration_ms in enumerate(durations_ms):
         at = 10_000 + 50_000 * job
-        log.sql(job, at, "q").job(job, [stage_info(job, 1)], at=at, sql=job).submit(job, at)
-        log.task(job, 0, "0", at, at + duration).complete(job, at + duration)
-        log.job_end(job, at + duration).sql_end(job, at + duration)
-    _, found = simulated(log.end(10**6).write(tmp_path / "log"))
-    assert found.held_out.error.mean > 0.3
-    mean, low, high = found.mean_jct_ms("Spark FIFO")
-    assert low < mean < high
+        log.sql(job, at, "q").job(job, [stage_info(job, 1)], at=at, sql=job)
+        log.run(job, at, at + duration_ms).job_end(job, at + duration_ms).sql_end(job, at + duration_ms)
+    return log.end(10**6)
 
 
-@pytest.mark.parametrize(("measured_ms", "factor"), [(3000.0, 3.0), (250.0, 0.25)])
-def test_what_was_predicted_too_short_is_simulated_longer(tmp_path: Path, measured_ms: float, factor: float) -> None:
-    """The error factor is measured time divided by predicted time: it multiplies each job's durations."""
-    log = LogBuilder().executor("0")
-    for job in range(3):
-        at = 10_000 + 50_000 * job
-        log.sql(job, at, "q").job(job, [stage_info(job, 4)], at=at, sql=job)
-        log.run(job, at, at + 1000).job_end(job, at + 1000).sql_end(job, at + 1000)
-    imported = import_event_logs([log.end(10**6).write(tmp_path / "log")], arrivals=True)
-    logged = logged_jobs(imported)
-    exact = pd.DataFrame({"query": ["q"], "application": ["app-1"], "executors": [1], "predicted_ms": [1000.0]})
-    found = [
-        simulate_what_if(imported, HeldOut(exact.assign(measured_ms=ms)), logged, {"Spark FIFO": "fifo"}, num_draws=2)
-        for ms in (1000.0, measured_ms)
+def test_jobs_that_ran_keep_their_own_durations(tmp_path: Path) -> None:
+    """A first run that took five times as long changes neither the other jobs nor the mean."""
+    _, found = simulated(one_by_one(10_000, *[2000] * 5).write(tmp_path / "log"), num_draws=20)
+    for jct_ms in (*found.jct_ms.values(), found.as_it_ran_ms):
+        assert jct_ms.tolist() == [[10_000] + [2000] * 5] * 20
+    assert found.mean_jct_ms("Spark FIFO") == pytest.approx((20_000 / 6,) * 3)
+    assert found.as_it_ran().to_dict("records") == [
+        pytest.approx({"jobs": 6, "measured_s": 20 / 6, "simulated_s": 20 / 6, "error": 0})
     ]
-    right, wrong = (each.mean_jct_ms("Spark FIFO").mean for each in found)
-    assert right == pytest.approx(1000, rel=0.05)
-    assert wrong == pytest.approx(right * factor, rel=0.05)
+
+
+def held_out_of(*measured_ms: float) -> HeldOut:
+    """Return runs of other queries, each predicted to take a second."""
+    rows = pd.DataFrame({"measured_ms": measured_ms, "predicted_ms": 1000.0}, dtype=np.float64)
+    return HeldOut(rows.assign(query="other", application="app-1", executors=1, driver_ms=0.0))
+
+
+@pytest.mark.parametrize(
+    ("measured_ms", "low_high"),
+    [
+        ((1000, 3000), (0.5, 1.5)),  # factors 1 and 3, centred
+        ((3000, 3000), (1, 1)),  # all wrong by the same factor
+        ((1000, 1010, 990, 1000, 20_000), (0.98, 1.02)),  # an outlier does not change the others
+        ((), (1, 1)),
+    ],
+)
+def test_errors_apply_where_the_own_run_has_no_durations(
+    measured_ms: tuple[float, ...], low_high: tuple[float, float], tmp_path: Path
+) -> None:
+    """On a number of executors that the log has not, durations are modelled; the errors have mean 1."""
+    log = LogBuilder().executor("0")
+    for job in range(40):
+        at = 10_000 + 50_000 * job
+        log.sql(job, at, f"q{job}").job(job, [stage_info(job, 8)], at=at, sql=job)
+        log.run(job, at, at + 8000).job_end(job, at + 8000).sql_end(job, at + 8000)
+    imported = import_event_logs([log.end(10**7).write(tmp_path / "log")])
+    found = {
+        executors: simulate_what_if(
+            imported, held_out_of(*measured_ms), logged_jobs(imported, executors), {"Spark FIFO": "fifo"}, num_draws=20
+        ).jct_ms["Spark FIFO"]
+        for executors in (None, 1, 8)
+    }
+    assert (found[None] == 8000).all()
+    assert (found[1] == 8000).all()
+    exact = found[8].mean()  # a task each
+    assert 900 < exact < 1100
+    assert (found[8].min() / exact, found[8].max() / exact) == pytest.approx(low_high, rel=0.06)
+
+
+def late_executors() -> LogBuilder:
+    """Return a log of a job of four tasks of 2 s, submitted at 2 s; executors come at 10 s and 11 s."""
+    log = LogBuilder().job(0, [stage_info(0, 4)], at=2000).submit(0, 2000)
+    for executor, at in (("0", 10_000), ("1", 11_000)):
+        log.executor(executor, at=at)
+        log.task(0, 2 * int(executor), executor, at, at + 2000)
+        log.task(0, 2 * int(executor) + 1, executor, at + 2000, at + 4000)
+    return log.complete(0, 15_000).job_end(0, 15_000)
+
+
+def test_executors_come_when_they_came(tmp_path: Path) -> None:
+    _, found = simulated(late_executors().end(20_000).write(tmp_path / "log"))
+    assert found.jobs["measured_ms"].tolist() == [13_000]
+    for jct_ms in (*found.jct_ms.values(), found.as_it_ran_ms):
+        assert jct_ms.tolist() == [[13_000]] * 3
+    [logged] = found.logged
+    assert logged.waited_ms.tolist() == [8000]
+    assert logged.cluster_in(slice(0, 1)).faults.capacity == ((0, 0), (8000, 1), (9000, 2))
+    notes = " ".join(shown(found, "x").notes)
+    assert "1 of 1 jobs arrived without any executor, and waited 8.0 s on average for the first one" in notes
+    assert "jobs take 13.0 s; measured: 13.0 s (+0.0%)" in notes
+
+
+def test_executors_that_were_released_come_again_as_in_the_log(tmp_path: Path) -> None:
+    """Both executors leave. Another comes during job 1; one more, which is released during job 2, stays in it."""
+    log = late_executors().remove("0", 20_000).remove("1", 20_000)
+    log.job(1, [stage_info(1, 1)], at=30_000).submit(1, 30_000).executor("2", at=35_000)
+    log.task(1, 0, "2", 35_000, 36_000).complete(1, 36_000).job_end(1, 36_000)
+    log.executor("3", at=40_000).job(2, [stage_info(2, 2)], at=41_000).remove("3", 41_500)
+    log.run(2, 41_000, 43_000, executor="2").job_end(2, 43_000)
+    _, found = simulated(log.end(50_000).write(tmp_path / "log"))
+    [logged] = found.logged
+    assert logged.waited_ms.tolist() == [8000, 5000, 0]
+    assert logged.cluster.num_executors == 2
+    assert found.jct_ms["Spark FIFO"].tolist() == [[13_000, 6000, 1000]] * 3
+    assert logged.cluster_in(slice(2, 3)) == ClusterConfig(2, moving_delay_ms=0.0, warmup_delay_ms=0.0)
+    given = logged_jobs(import_event_logs([tmp_path / "log"]), executors=2)
+    assert given[0].cluster_in(slice(0, 1)) == logged.cluster_in(slice(2, 3))
+    assert given[0].waited_ms.tolist() == [0, 0, 0]
+
+
+def test_a_job_keeps_its_cold_starts(tmp_path: Path) -> None:
+    """The first task of a JVM took 9 s, all others took 1 s: so in the simulation, whatever ran before."""
+    log = LogBuilder().executor("0")
+    for job, first_ms in enumerate((9000, 1000, 1000)):
+        at = 10_000 + 50_000 * job
+        log.sql(job, at, "q").job(job, [stage_info(job, 2)], at=at, sql=job).submit(job, at)
+        log.task(job, 0, "0", at, at + first_ms).task(job, 1, "0", at + first_ms, at + first_ms + 1000)
+        log.complete(job, at + first_ms + 1000).job_end(job, at + first_ms + 1000).sql_end(job, at + first_ms + 1000)
+    _, found = simulated(log.end(10**6).write(tmp_path / "log"))
+    assert found.jct_ms["Spark FIFO"].tolist() == [[10_000, 2000, 2000]] * 3
+
+
+def overlapping(tasks: int, executors: int, gap_ms: int) -> LogBuilder:
+    """Return a log of two jobs with tasks of 1 s, the second one ``gap_ms`` after the first one."""
+    log = LogBuilder()
+    for executor in range(executors):
+        log.executor(str(executor))
+    for job in range(2):
+        at = 10_000 + gap_ms * job
+        log.job(job, [stage_info(job, tasks)], at=at).submit(job, at)
+        for task in range(tasks):
+            log.task(job, task, str((job * tasks + task) % executors), at, at + 1000)
+        log.complete(job, at + 1000).job_end(job, at + 1000)
+    return log.end(30_000)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "executors", "gap_ms", "reason"),
+    [
+        (2, 4, 2000, "jobs never overlap"),
+        (8, 4, 2000, "jobs never overlap"),
+        (2, 4, 500, "a slot is always free"),
+        (2, 3, 500, ""),
+    ],
+)
+def test_the_report_says_when_no_scheduler_matters(
+    tasks: int, executors: int, gap_ms: int, reason: str, tmp_path: Path
+) -> None:
+    _, found = simulated(overlapping(tasks, executors, gap_ms).write(tmp_path / "log"))
+    assert [each.why_equal for each in found.logged] == [reason]
+    title = str(shown(found, "x").tables[0].title)
+    assert title.startswith("2 jobs as they came")
+    assert ("no scheduler can change their times" in title) == bool(reason)
+    assert title.endswith(reason)
+
+
+def test_clusters_in_which_no_scheduler_matters_are_one_row(tmp_path: Path) -> None:
+    for app, (executors, gap_ms) in enumerate([(3, 500), (4, 500), (4, 600), (4, 2000)]):
+        log = overlapping(2, executors, gap_ms)
+        log.events[1] |= {"App Name": f"app-{app}", "App ID": f"app-{app}"}
+        log.add("EnvironmentUpdate", **{"Spark Properties": {"spark.master": "local[4]"}})
+        log.write(tmp_path / "logs" / str(app))
+    _, found = simulated(tmp_path / "logs")
+    report = shown(found, "x")
+    assert list(report.tables[1].columns[0].cells) == [
+        "app-0", "2 clusters in which a slot is always free", "1 cluster in which jobs never overlap",
+    ]  # fmt: skip
+    assert list(report.tables[1].columns[2].cells) == ["2", "4", "2"]
+    assert "The order of jobs matters in 1 of 4 clusters." in report.notes
+    assert "no scheduler can change" not in str(report.tables[0].title)
+
+
+@pytest.mark.parametrize(("idle_ms", "is_wrong"), [(1000, False), (30_000, True)])
+def test_the_report_warns_of_a_simulation_that_differs_from_the_log(
+    idle_ms: int, is_wrong: bool, tmp_path: Path
+) -> None:
+    """A task waits although there is an executor, for a reason that is not in the log."""
+    log = LogBuilder().executor("0").job(0, [stage_info(0, 1)], at=10_000).submit(0, 10_000)
+    log.task(0, 0, "0", 10_000 + idle_ms, 30_000 + idle_ms).complete(0, 30_000 + idle_ms)
+    _, found = simulated(log.job_end(0, 30_000 + idle_ms).end(90_000).write(tmp_path / "log"))
+    notes = shown(found, "x").notes
+    assert notes[0].startswith("Check: simulated as the logs say that they ran")
+    warning = "Do not rely on the predictions here: the simulation differs from the measured times by more than 15%."
+    assert (warning in notes) == is_wrong
 
 
 def test_an_executor_that_left_before_another_came_is_no_slot_of_the_cluster(tmp_path: Path) -> None:
@@ -197,14 +339,61 @@ def test_one_application_is_predicted_under_what_it_ran_under(mode: str, tmp_pat
     assert len(found.jobs) == 8  # without the two that warmed up
     assert found.logged[0].ran_under == mode
     assert [len(found.jobs[each]) for each in found.logged[0].periods()] == [4, 4]
-    measured_s, predicted_s = found.as_they_ran() or (0, 0)
+    [(jobs, measured_s, predicted_s, error)] = found.as_it_ran().itertuples(index=False)
+    assert jobs == 8
     assert measured_s == pytest.approx(9.6, rel=0.01)
+    assert error == pytest.approx(predicted_s / measured_s - 1)
     own = found.mean_jct_ms(f"Spark {mode}").mean / 1000
     assert predicted_s == pytest.approx(own)
     if mode == "FIFO":  # the log is what Spark does under FIFO
         assert predicted_s == pytest.approx(9.6, rel=0.02)
     else:
         assert 5 < predicted_s < 9.6
+
+
+def test_jobs_that_shared_a_pool_are_simulated_as_they_ran(tmp_path: Path) -> None:
+    """Spark serves the two jobs of pool a one after the other beside the job of pool b."""
+    log = LogBuilder().add("EnvironmentUpdate", **{"Spark Properties": {"spark.scheduler.mode": "FAIR"}})
+    log.executor("0").executor("1")
+    for job, (pool, tasks, end) in enumerate([("a", 4, 13_000), ("a", 4, 17_000), ("b", 8, 18_000)]):
+        at = 10_000 + job
+        log.job(job, [stage_info(job, tasks)], at=at, sql=None, **{"spark.scheduler.pool": pool}).submit(job, at)
+        for task in range(tasks):
+            log.task(job, task, str(job // 2), end - 1000 * (tasks - task), end - 1000 * (tasks - task) + 1000)
+        log.complete(job, end).job_end(job, end)
+    _, found = simulated(log.end(30_000).write(tmp_path / "log"))
+    assert found.as_it_ran_ms.mean(axis=0) == pytest.approx([3000, 7000, 8000], abs=10)
+    assert found.jct_ms["Spark FAIR"][:, 1].mean() < 6000  # with a pool of its own
+
+
+def test_jobs_under_the_plugin_are_not_compared(tmp_path: Path) -> None:
+    log = one_by_one(1000, 1000)
+    log.add("EnvironmentUpdate", **{"Spark Properties": {"spark.plugins": "decima.spark.DecimaPlugin"}})
+    _, found = simulated(log.write(tmp_path / "log"))
+    assert np.isnan(found.as_it_ran_ms).all()
+    assert found.as_it_ran().empty
+    report = shown(found, "x")
+    assert report.notes[0] == "No job ended under a scheduler of Spark's own: the simulation cannot be checked."
+    assert list(report.tables[0].columns[1].cells)[:2] == ["1.0", "-"]
+
+
+def test_executors_of_a_shared_cluster_start_while_the_driver_prepares(tmp_path: Path) -> None:
+    """Two applications, whose executors need 2.5 s, start at 1 s, and submit their first jobs at 4 s and 2 s."""
+    for app, at in (("one", 4000), ("two", 2000)):
+        log = LogBuilder(app=app, name=app)
+        log.executor("0", at=3500, **{"Request Time": 1000, "Registration Time": 3500})
+        log.job(0, [stage_info(0, 1)], at=at).submit(0, at)
+        log.task(0, 0, "0", max(at, 3500), 9000).complete(0, 9000).job_end(0, 9000)
+        log.job(1, [stage_info(1, 1)], at=9000).run(1, 9000, 9500).job_end(1, 9500)
+        log.end(9500).write(tmp_path / "logs" / app)
+    _, found = simulated(tmp_path / "logs")
+    [logged] = found.logged
+    assert [run.application_id for run in logged.runs] == ["two", "one", "one", "two"]
+    assert logged.arrival_ms.tolist() == [1000, 1500, 9000, 9000]
+    assert logged.submitted_ms.tolist() == [2000, 4000, 9000, 9000]
+    assert found.jobs["arrival_ms"].tolist() == [0, 2000, 7000, 7000]
+    assert found.as_it_ran_ms[:, :2].tolist() == [[7000, 5000]] * 3
+    assert found.jct_ms["Spark FIFO"][:, :2].mean(axis=0) == pytest.approx([7000, 5000], rel=0.1)
 
 
 def test_jobs_that_warm_up_are_kept_if_wanted(tmp_path: Path) -> None:
