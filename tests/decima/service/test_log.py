@@ -31,7 +31,7 @@ from decima.service.log import (
     Welcomed,
     read_log,
 )
-from decima.service.protocol import Answer, Executor, Hello, Job, Refusal, State, Welcome
+from decima.service.protocol import Answer, Executor, Hello, Job, Refusal, Stage, StageOrder, State, Welcome
 from decima.service.replay import replayed
 from decima.service.server import ServeError
 from decima.service.service import Service
@@ -305,26 +305,108 @@ def lines() -> list[Line]:
 
 
 def test_slots_of_a_job_that_is_gone_run_the_next_one() -> None:
-    """Job b ends at 10 s without a last report, and its two slots then run job a."""
+    """Two slots change from job b to job a between two questions: in the middle, as far as the replay knows.
+
+    Job b is gone without another report, so that its pending tasks have run, too.
+    """
 
     def question(seq: int, running: str, *jobs: Job, gone: str = "") -> Question:
         busy = {"running": 1, "job": running} if running else {"running": 0}
         having = tuple(Executor.model_validate({"id": each, "slots": 1, **busy}) for each in "01")
         return Question(driver=1, seq=seq, time_ms=10_000.0 * seq, executors=having, jobs=jobs, gone=tuple(gone))
 
+    def job(name: str, number: int, tasks: int, running: int) -> Job:
+        return a_job(name, a_stage(number, tasks=tasks, running=running), submitted_time_ms=10_000.0)
+
     [driver] = replayed(
         [
             *lines()[:2],
-            question(0, "b", a_job("a", a_stage(0, tasks=2)), a_job("b", a_stage(1, tasks=2, running=2))),
-            question(1, "a", a_job("a", a_stage(0, tasks=2, running=2)), gone="b"),
-            question(2, "", gone="a"),
+            question(1, "b", job("a", 0, 2, running=0), job("b", 1, 4, running=2)),
+            question(2, "a", job("a", 0, 2, running=2), gone="b"),
+            question(3, "", gone="a"),
         ]
     )
     tasks = driver.record.tasks()[["job", "executor", "start_ms", "finish_ms"]]
-    assert [tuple(row) for row in tasks.sort_values(["job", "executor"]).to_numpy().tolist()] == [
-        (0, 0, 10_000, 20_000), (0, 1, 10_000, 20_000), (1, 0, 0, 10_000), (1, 1, 0, 10_000),
+    assert [tuple(row) for row in tasks.sort_values(["job", "executor", "start_ms"]).to_numpy().tolist()] == [
+        (0, 0, 5_000, 20_000), (0, 1, 5_000, 20_000),
+        (1, 0, 0, 2_500), (1, 0, 2_500, 5_000), (1, 1, 0, 2_500), (1, 1, 2_500, 5_000),
     ]  # fmt: skip
     assert driver.record.completion_ms.tolist() == [20_000, 10_000]
+    assert driver.record.task_parallelism.tolist() == [2] * 6
+
+
+def test_only_starts_that_the_next_question_confirms_are_replayed() -> None:
+    """An answer starts two tasks at 10 s, but they begin after 20 s; another stage begins and ends after 22 s."""
+
+    def question(seq: int, time_s: int, first: Stage, second: Stage, gone: str = "") -> Question:
+        busy = {"running": 1, "job": "a"} if first.running else {"running": 0}
+        having = tuple(Executor.model_validate({"id": each, "slots": 1, **busy}) for each in "01")
+        job = a_job("a", first, second, submitted_time_ms=10_000.0)
+        return Question(driver=1, seq=seq, time_ms=1000.0 * time_s, executors=having, jobs=(job,), gone=tuple(gone))
+
+    waiting, running, done = a_stage(0, tasks=2), a_stage(0, tasks=2, running=2), a_stage(0, "done", 2, mean_ms=1.0)
+    later, ready, ran = a_stage(1, "waiting", 1), a_stage(1, tasks=1), a_stage(1, "done", 1, mean_ms=1.0)
+    [driver] = replayed(
+        [
+            *lines()[:2],
+            question(1, 10, waiting, later),
+            Answered(driver=1, answer=Answer(seq=1, stages=(StageOrder(id=0, slots=2),)), took_ms=1.0, policy_ms=1.0),
+            question(2, 20, waiting, later),
+            question(3, 21, running, later),
+            question(4, 22, done, ready),
+            question(5, 25, done, ran),
+        ]
+    )
+    tasks = driver.record.tasks()
+    assert tasks["start_ms"].tolist() == [10_000, 10_000, 12_000]
+    assert tasks["finish_ms"].tolist() == [12_000, 12_000, 15_000]
+
+
+def test_running_tasks_are_on_the_executors_of_their_job() -> None:
+    having = executors(0, "b", "a")
+    jobs = tuple(a_job(name, a_stage(place, tasks=1, running=1)) for place, name in enumerate("ab"))
+    asked = Question(driver=1, seq=1, time_ms=10_000.0, executors=having, jobs=jobs)
+    [driver] = replayed([*lines()[:2], asked, Question(driver=1, seq=2, time_ms=20_000.0, gone=("a", "b"))])
+    assert driver.record.task_executor.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("shadow", [True, False])
+def test_answers_in_the_shadow_start_no_tasks(shadow: bool) -> None:
+    """Executor 1 has served the job before, so that an answer to follow starts a task there; executor 0 runs both."""
+
+    def question(seq: int, running: int, done: int, gone: str = "") -> Question:
+        having = tuple(
+            Executor.model_validate({"id": each, "slots": 1, "running": running * (each == "0"), "job": job})
+            for each, job in (("0", None), ("1", "a"))
+        )
+        job = a_job("a", a_stage(0, tasks=2, running=running, done=done))
+        jobs = () if gone else (job,)
+        time_ms = 10_000.0 * (1 + seq)
+        return Question(driver=1, seq=seq, time_ms=time_ms, executors=having, jobs=jobs, gone=tuple(gone))
+
+    answer = Answer(seq=0, stages=(StageOrder(id=0, slots=1),))
+    [driver] = replayed(
+        [
+            Started(policy="p", shadow=shadow, time_ms=0),
+            lines()[1],
+            question(0, running=0, done=0),
+            Answered(driver=1, answer=answer, took_ms=1.0, policy_ms=1.0),
+            question(1, running=1, done=0),
+            question(2, running=0, done=2, gone="a"),
+        ]
+    )
+    assert driver.policy == ("p, in the shadow" if shadow else "p")
+    assert sorted(driver.record.task_executor.tolist()) == ([0, 0] if shadow else [0, 1])
+
+
+def test_the_end_of_a_job_after_the_last_question_is_estimated() -> None:
+    """Job a waits for the mean of its running tasks; job b has pending tasks, so that its end is unknown."""
+    a = a_job("a", a_stage(0, tasks=3, running=2, done=1, mean_ms=4000.0), a_stage(2, "done", 1, mean_ms=9000.0))
+    b = a_job("b", a_stage(1, tasks=2, running=1, mean_ms=500.0))
+    having = executors(0, "a", "a", "b")
+    [driver] = replayed([*lines()[:2], Question(driver=1, seq=0, time_ms=7000.0, executors=having, jobs=(a, b))])
+    np.testing.assert_array_equal(driver.record.completion_ms, [11_000, np.nan])
+    assert driver.record.end_ms == 11_000
 
 
 def test_a_log_is_summarised() -> None:
@@ -340,6 +422,10 @@ def test_a_log_is_summarised() -> None:
     jct_ms = {job["name"]: job["jct_ms"] for job in application["jobs"]}
     assert jct_ms == {"a": None, "b": 31_000.0 - 10.0}
     assert json.loads(summary_report(lines(), 300.0).json)["late"] == 0
+    # A service that starts an hour later and answers for two minutes.
+    later = [Question(driver=1, seq=seq, time_ms=4e6 + 60_000.0 * seq) for seq in (0, 2)]
+    both = json.loads(summary_report([*lines(), *lines()[:2], *later], 200.0).json)
+    assert (both["minutes"], both["questions"], both["services"]) == (3.0, 6, ["p", "p"])
 
 
 def test_a_job_that_is_gone_is_not_the_first_of_fifo() -> None:
