@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings, strategies as st
 from pydantic import BaseModel
+from rich.table import Table
 
 from decima.cli.main import cli
 from decima.schedulers.priced_srpt import PricedSrpt
@@ -32,7 +33,7 @@ from decima.service.log import (
     read_log,
 )
 from decima.service.protocol import Answer, Executor, Hello, Job, Refusal, Stage, StageOrder, State, Welcome
-from decima.service.replay import replayed
+from decima.service.replay import live_report, replayed
 from decima.service.server import ServeError
 from decima.service.service import Service
 from decima.service.summary import live_workload, summary_report
@@ -80,6 +81,31 @@ def test_a_log_that_is_replayed_is_what_happened(written: tuple[Path, ScriptedSp
     # The work that was seen is the work that was done, but for what lies between two questions.
     work_ms = sum(profile.work_ms for profile in SEQUENCE.profiles)
     assert record.busy_ms.sum() == pytest.approx(work_ms, rel=0.02)
+
+
+def rows(table: Table) -> list[tuple[Any, ...]]:
+    """Return the texts of a table, row by row."""
+    return list(zip(*(column.cells for column in table.columns), strict=True))
+
+
+def test_tables_of_a_log_have_its_numbers(written: tuple[Path, ScriptedSpark]) -> None:
+    [driver] = replayed(read_log(written[0]))
+    record, report = driver.record, live_report([driver])
+    assert rows(report.tables[0]) == [
+        (
+            *("etl", str(len(SEQUENCE)), str(SLOTS), str(driver.questions), str(record.num_decisions)),
+            *(f"{each / 1000:.1f}" for each in (record.jct_ms.mean(), np.percentile(record.jct_ms, 95))),
+            f"{record.utilisation:.1%}",
+        )
+    ]
+    [found] = json.loads(report.json)["drivers"]
+    assert [found[each] for each in ("slots", "questions", "decisions")] == [
+        SLOTS, driver.questions, record.num_decisions,
+    ]  # fmt: skip
+    assert [each["jct_ms"] for each in found["jobs"]] == pytest.approx(record.jct_ms)
+    *_, jobs = summary_report(read_log(written[0]), 200.0).tables
+    times_ms = record.jct_ms.mean(), *np.percentile(record.jct_ms, [50, 95, 99])
+    assert rows(jobs) == [("etl", *[str(len(SEQUENCE))] * 2, *(f"{each / 1000:.1f}" for each in times_ms))]
 
 
 def test_slots_run_one_task_and_half_lines_are_left_out(written: tuple[Path, ScriptedSpark], tmp_path: Path) -> None:
@@ -422,6 +448,11 @@ def test_a_log_is_summarised() -> None:
     jct_ms = {job["name"]: job["jct_ms"] for job in application["jobs"]}
     assert jct_ms == {"a": None, "b": 31_000.0 - 10.0}
     assert json.loads(summary_report(lines(), 300.0).json)["late"] == 0
+    answers, times, jobs = report.tables
+    assert rows(answers) == [("3", "3.0", "1", "1", "1", "1")]
+    assert rows(times)[1] == ("policy", "1.0", "1.0", "1.0")
+    assert rows(jobs) == [("etl", "2", "1", *["31.0"] * 4)]
+    assert any("1 of 2 answers with decisions (50%) served another job first" in note for note in report.notes)
     # A service that starts an hour later and answers for two minutes.
     later = [Question(driver=1, seq=seq, time_ms=4e6 + 60_000.0 * seq) for seq in (0, 2)]
     both = json.loads(summary_report([*lines(), *lines()[:2], *later], 200.0).json)
