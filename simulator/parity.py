@@ -25,7 +25,7 @@ from simulator.grid.grid import Grid
 from simulator.grid.rules import BOOKED, EMPTY, NO_ROOM, VOID
 from workloads.errors import DecimaError
 from workloads.grid_jobs import JobSets
-from workloads.reading import all_of, open_regular
+from workloads.reading import LARGEST, all_of, check_num_values, open_regular
 
 #: Letters of action outcomes in recordings.
 _OUTCOMES = {BOOKED: "A", NO_ROOM: "F", EMPTY: "E", VOID: "V"}
@@ -218,8 +218,10 @@ class RecordingError(DecimaError, ValueError):
 def _document(path: Path) -> Any:
     """Read a JSON document, gzipped if the file name ends in ``.gz``."""
     try:
-        with open_regular(path) as file:
-            return from_json(all_of(gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file))  # type: ignore[arg-type]
+        with open_regular(path, LARGEST) as file:
+            data = all_of(gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file)  # type: ignore[arg-type]
+        check_num_values(data)
+        return from_json(data)
     except ValueError as error:
         raise RecordingError(f"{path}: Invalid JSON: {error}") from None
     except (OSError, EOFError, zlib.error) as error:

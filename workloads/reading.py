@@ -151,6 +151,17 @@ def garbage_collection_paused() -> Iterator[None]:
             gc.enable()
 
 
+def check_num_values(text: str | bytes) -> None:
+    """Raise ``ValueError`` if a JSON text has more than ``MOST_VALUES`` values: a small file can fill the memory."""
+    if len(text) <= MOST_VALUES:
+        return
+    marks = (
+        (",", "[", "{") if isinstance(text, str) else (b",", b"[", b"{")
+    )  # each value follows one of these
+    if sum(map(text.count, marks)) > MOST_VALUES:  # type: ignore[arg-type]
+        raise ValueError(f"more than {MOST_VALUES:,} values")
+
+
 def parse_json(text: str) -> object:
     """Parse JSON text.
 
@@ -158,8 +169,7 @@ def parse_json(text: str) -> object:
         ValueError: the JSON is invalid, has more than ``MOST_VALUES`` values, repeats a key, or has an unpaired
             surrogate, which UTF-8 cannot encode.
     """
-    if sum(map(text.count, ",[{")) > MOST_VALUES:  # each value follows one of these
-        raise ValueError(f"more than {MOST_VALUES:,} values")
+    check_num_values(text)
     repeated = False
 
     def build(pairs: list[tuple[str, object]]) -> object:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -43,25 +44,31 @@ Model = TypeVar("Model", bound=BaseModel)
 
 VERSION = 1
 HEAD = "policy"
+#: Name of the policy file in the folder of a training.
+POLICY = "policy.npz"
 #: Key of the training distribution in ``about``.
 TRAINED_ON = "trained_on"
 #: Maximum size of all arrays of a file together, bytes; a policy has about ten thousand weights.
-LARGEST = 2**28
+LARGEST = 2**27
+_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 def policy_path(name: str | Path) -> Path:
     """Return the path of a policy file.
 
     Args:
-        name: name of a shipped policy, or path of a file; a ``Path`` is returned unchanged.
+        name: name of a shipped policy, path of a file, or folder of a training, which contains ``policy.npz``.
 
     Raises:
-        PolicyFileError: no shipped policy and no file has this name.
+        PolicyFileError: no shipped policy and no file has this name, or the folder contains no policy.
     """
-    if isinstance(name, Path):
-        return name
-    path = SHIPPED.get(name, Path(name))
-    if path.is_file():
+    path = name if isinstance(name, Path) else SHIPPED.get(name, Path(name))
+    if path.is_dir():
+        if not (path / POLICY).is_file():
+            raise PolicyFileError(f"{path}: this folder contains no {POLICY}, expected a policy file")
+        return path / POLICY
+    if path.is_file() or isinstance(name, Path):
         return path
     what = "is missing in this installation" if name in SHIPPED else "is neither a file nor a shipped policy"
     raise PolicyFileError(
@@ -155,6 +162,8 @@ def read_trained_on(path: str | Path) -> Distribution | None:
 def _read(path: Path) -> tuple[PolicyConfig, dict[str, NDArray[Any]]]:
     """Return a policy's configuration, with custom parts that are allowed, and its weights, not yet checked."""
     arrays = read_archive(path)
+    if HEAD not in arrays and any(array.dtype.kind == "U" for array in arrays.values()):
+        raise PolicyFileError(f"{path}: a policy of decima deeprm train; expected one of decima train")
     config = _head(path, arrays)[0] if HEAD in arrays else DECIMA_SIM_POLICY
     arrays.pop(HEAD, None)
     for part in config.custom_parts:
@@ -235,19 +244,32 @@ def read_archive(path: Path) -> dict[str, NDArray[Any]]:
             members = archive.infolist()
             if sum(member.file_size for member in members) > LARGEST:
                 raise ValueError("larger than any policy")
+            if any(member.compress_type not in _COMPRESSIONS for member in members):
+                raise ValueError("a compression that NumPy does not use, and that may take any memory")
             if any(not member.filename.endswith(".npy") for member in members):
                 raise ValueError("an entry is not an array")
-            contents = {member.filename.removesuffix(".npy"): archive.read(member) for member in members}
-        return {
-            name: np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
-            for name, content in contents.items()
-        }
+            return {member.filename.removesuffix(".npy"): _array(archive.read(member)) for member in members}
     except Exception as error:  # damaged archives raise exceptions of any type
         if isinstance(error, OSError) and error.strerror:
             raise PolicyFileError(f"{path}: {error.strerror}") from None
+        beside = path.with_name(POLICY)
+        near = (
+            f" (did you mean {str(beside)!r}?)" if path.suffix != beside.suffix and beside.is_file() else ""
+        )
         raise PolicyFileError(
-            f"{path}: not a policy, or truncated: expected a NumPy archive of arrays"
+            f"{path}: not a policy, or truncated{near}: expected a NumPy archive of arrays"
         ) from None
+
+
+def _array(content: bytes) -> NDArray[Any]:
+    """Return the array in the content of a .npy file. Its size must be as declared, before memory is taken for it."""
+    stream = io.BytesIO(content)
+    read_header = _HEADERS[np.lib.format.read_magic(stream)]
+    shape, is_fortran, dtype = read_header(stream)
+    begin = stream.tell()
+    if dtype.hasobject or math.prod(shape) * dtype.itemsize != len(content) - begin:
+        raise ValueError("a malformed array")
+    return np.ndarray(shape, dtype, content, begin, order="F" if is_fortran else "C")
 
 
 def read_head(
