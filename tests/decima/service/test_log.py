@@ -359,6 +359,9 @@ def test_slots_of_a_job_that_is_gone_run_the_next_one() -> None:
     ]  # fmt: skip
     assert driver.record.completion_ms.tolist() == [20_000, 10_000]
     assert driver.record.task_parallelism.tolist() == [2] * 6
+    # Without durations from the driver, those of the replay are the workload's.
+    workload, left_out = live_workload([driver], "mine")
+    assert ([each.work_ms for each in workload.profiles], left_out) == ([30_000, 10_000], 0)
 
 
 def test_only_starts_that_the_next_question_confirms_are_replayed() -> None:

@@ -1,0 +1,42 @@
+"""Prometheus metrics count what happens in the service."""
+
+import math
+
+from decima.service.metrics import Metrics
+from decima.service.protocol import Answer, Job
+from decima.service.service import Connected, Decided
+from decima.service.snapshot import Choice
+from tests.decima.service.serving import a_hello, a_job, a_stage, a_state
+
+
+def values(metrics: Metrics, *names: str) -> list[float | None]:
+    return [metrics.registry.get_sample_value(f"decima_{name}") for name in names]
+
+
+def answered(driver: Connected, num_jobs: int, choices: int, slots: int, failure: str = "") -> Connected:
+    """Return a driver after a question that took 30 ms, 20 ms of them in the policy."""
+    jobs: tuple[Job, ...] = tuple(a_job(str(number), a_stage(number)) for number in range(num_jobs))
+    driver.state, driver.took_ms = a_state(1, *jobs), 30.0
+    choice = Choice(0, 0, 1, 1, -1, math.nan)
+    driver.decided = Decided(Answer(seq=1), (), (choice,) * choices, slots, policy_ms=20.0, failure=failure)
+    return driver
+
+
+def test_counters_times_and_gauges_are_those_of_the_events() -> None:
+    metrics, (one, two) = Metrics(), (Connected(number, a_hello()) for number in (1, 2))
+    for driver in (one, two):
+        metrics.welcomed(driver)
+    metrics.answered(answered(one, num_jobs=3, choices=4, slots=8))
+    metrics.answered(answered(two, num_jobs=1, choices=0, slots=5, failure="ValueError: no"))
+    metrics.answered(answered(one, num_jobs=2, choices=1, slots=6))
+    metrics.refused("wrong token")
+    counts = ("questions_total", "decisions_total", "failed_decisions_total", "refused_total")
+    assert values(metrics, *counts) == [3, 5, 1, 1]
+    assert values(metrics, "answer_seconds_count", "policy_seconds_count") == [3, 3]
+    assert [round(each or 0, 9) for each in values(metrics, "answer_seconds_sum", "policy_seconds_sum")] == [0.09, 0.06]
+    gauges = ("drivers", "jobs", "slots")
+    assert values(metrics, *gauges) == [2, 3, 11]
+    metrics.left(one)
+    assert values(metrics, *gauges) == [1, 1, 5]
+    metrics.left(two)
+    assert values(metrics, *gauges) == [0, 0, 0]
