@@ -106,8 +106,9 @@ def test_jobs_of_another_workload_and_uniform_memory() -> None:
     assert str(Drift(1e6, 1.0, OTHERS, "others")) == "jobs of others from 1000 s on"
     assert str(Drift(1e6, 1.0)) == "1 times the rate from 1000 s on"
     assert Drift(1e6, 2.0).to_dict() == {"at_s": 1000.0, "rate": 2.0, "workload": None}
-    sequence = batch_arrivals(JOBS, 60, seed=9)
-    drawn, again, other = (uniform_memory(each) for each in (sequence, sequence, batch_arrivals(JOBS, 60, seed=8)))
+    two_stages = tuple(replace(each, stages=each.stages * 2) for each in JOBS)
+    sequence, unlike = (batch_arrivals(two_stages, 60, seed) for seed in (9, 8))
+    drawn, again, other = (uniform_memory(each) for each in (sequence, sequence, unlike))
 
     def memory(jobs: JobSequence) -> list[float]:
         return [stage.memory for profile in jobs.profiles for stage in profile.stages]
