@@ -1,5 +1,6 @@
 """Job sequences: arrivals; a seed determines a sequence."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,15 @@ from hypothesis import given, strategies as st
 from tests.cases import cases
 from tests.simulator.cluster.build import chain, stage
 from workloads import JobSequence, WorkloadError, poisson_arrivals
-from workloads.arrivals import Drift, RandomStream, batch_arrivals, random_stream, trace_arrivals, uniform_memory
+from workloads.arrivals import (
+    Drift,
+    RandomStream,
+    WorkPrior,
+    batch_arrivals,
+    random_stream,
+    trace_arrivals,
+    uniform_memory,
+)
 from workloads.job import JobProfile, StageProfile, TaskDurations
 from workloads.transform import STEADY, ArrivalPattern
 
@@ -88,6 +97,32 @@ def test_the_rate_changes_in_the_middle_and_nothing_before(rate: float) -> None:
     assert intervals.std() == pytest.approx(1000 / rate, rel=np.sqrt(2) * error)
     if rate == 1:
         assert drift.arrival_ms == pytest.approx(plain.arrival_ms, abs=1e-6)
+
+
+def test_the_distribution_of_drawn_jobs_is_that_of_the_workload() -> None:
+    """The logarithms of the jobs' work are 1 and 5; half of the second job's tasks take three times as long."""
+    e = math.e
+
+    def profile(*stages: tuple[int, float]) -> JobProfile:
+        return JobProfile("", tuple(StageProfile(tasks, TaskDurations.constant(ms)) for tasks, ms in stages))
+
+    profiles = (profile((1, e)), profile((2, e**5 / 4 * 0.5), (2, e**5 / 4 * 1.5)))
+    prior = WorkPrior.of(profiles)
+    task_logs = 1.0, 5 - math.log(4)
+
+    def sd(variance: float) -> float:
+        return math.sqrt((2 * variance + 1) / 3)
+
+    apart = [math.log(0.5) ** 2, math.log(1.5) ** 2]
+    assert prior.mean_log_ms == pytest.approx(3.0)
+    assert prior.sd_log == pytest.approx(sd(4.0))
+    assert (prior.task_log_ms, prior.task_sd_log) == pytest.approx((np.mean(task_logs), sd(float(np.var(task_logs)))))
+    assert prior.stage_sd_log == pytest.approx(sd(float(np.mean(apart)) / 2))
+    longer = prior.times(e**2)
+    assert longer == replace(prior, mean_log_ms=pytest.approx(5.0), task_log_ms=pytest.approx(prior.task_log_ms + 2))
+    for drawn in (batch_arrivals(profiles, 1, seed=0), poisson_arrivals(profiles, 1, 1000.0, seed=0)):
+        assert drawn.prior == drawn.work_prior == prior
+    assert trace_arrivals(profiles[:1], [0.0]).work_prior == WorkPrior.of(profiles[:1]) != prior
 
 
 def test_jobs_of_another_workload_and_uniform_memory() -> None:
