@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 from decima.evaluation import Comparison, run_scheduler
 from decima.evaluation.fairness import finish_time_fairness, jains_index, tenant_metrics
 from simulator import ClusterConfig, EpisodeRecord
+from simulator.cluster.faults import Faults
 from tests.decima.evaluation.examples import conditions, runs_of
 from workloads import AttributeDistribution, JobAttributes, JobProfile, JobSequence, StageProfile, TaskDurations, Tenant
 
@@ -46,6 +47,18 @@ def test_shares_of_tenants() -> None:
     assert math.isnan(first)
     assert second == 1
     assert tenant_metrics(failed) == {"unfairness": 1, "jain": 1}
+
+
+def test_dedicated_clusters_have_the_same_task_noise_and_no_faults() -> None:
+    """The dedicated cluster of the first tenant is the whole one, and its job ends before that of the other."""
+    noisy = JobProfile("noisy", (StageProfile(8, TaskDurations.sampled(np.geomspace(50.0, 500.0, 40))),))
+    attributes, tenants = (JobAttributes(tenant="a"), JobAttributes(tenant="b")), (Tenant("a", weight=99), Tenant("b"))
+    for seed in range(3):
+        jobs = JobSequence((noisy, JOB), np.array([0.0, 1e5]), seed, None, attributes, tenants)
+        record = run_scheduler(CLUSTER, jobs, "fair")
+        assert finish_time_fairness(record)[0] == 1
+        slow = run_scheduler(replace(CLUSTER, faults=Faults(stragglers=(1.0, 3.0))), jobs, "fair")
+        assert finish_time_fairness(slow)[0] == pytest.approx(3)
 
 
 @given(st.lists(st.floats(0.01, 100), min_size=1, max_size=6), st.floats(0.1, 10))

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -17,9 +18,12 @@ from decima.evaluation.metrics import (
 )
 from decima.evaluation.run import objective_ms, run_scheduler
 from decima.evaluation.variants import GUARANTEE_METRICS
+from simulator.cluster.faults import Faults
 from tests.cases import cases
 from tests.decima.episodes import episode
 from tests.decima.evaluation.examples import CLUSTER, conditions
+from workloads import AttributeDistribution
+from workloads.sources.carbon import open_signal
 
 
 def test_an_episode_in_numbers() -> None:
@@ -54,6 +58,30 @@ def test_an_episode_in_numbers() -> None:
     assert objective_ms(record, "1*jct") == pytest.approx(record.mean_jct_ms)
     cost_ms = (record.jct_ms**2).mean() / record.config.reward_scale_ms
     assert objective_ms(record, "power-mean:2") == pytest.approx(cost_ms)
+
+
+def test_an_episode_with_attributes_faults_and_a_signal_in_numbers() -> None:
+    jobs = AttributeDistribution(slack=(1, 2), weights=(1, 16)).draw(conditions(num_jobs=12).sequence(5))
+    cluster = replace(CLUSTER, signal=open_signal("synthetic-solar:600"), faults=Faults(task_failures=0.4))
+    record = replace(run_scheduler(cluster, jobs, "sjf-cp,no-later-than=1"), num_guarded=7)
+    completed, late_ms = ~np.isnan(record.jct_ms), record.completion_ms - record.deadline_ms
+    assert 0 < record.failed_job.size < 12
+    assert record.kept.overruled
+    expected = {
+        "mean_jct_s": record.jct_ms[completed].mean() / 1000,
+        "weighted_jct_s": np.average(record.jct_ms[completed], weights=jobs.weight[completed]) / 1000,
+        "deadline_misses": 1 - np.mean(late_ms <= 0),  # failed jobs have missed theirs
+        "tardiness_s": np.nanmean(np.maximum(late_ms, 0)) / 1000,
+        "failed_jobs": record.failed_job.size,
+        "executor_hours": record.executor_hours,
+        "energy_kwh": record.energy_kwh,
+        "carbon": record.carbon,
+        "guarded": 7,
+        "overruled": len(record.kept.overruled),
+    }
+    found = measure(record)
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
+    assert len(set(expected.values())) == len(expected), "no two metrics can be taken for each other"
 
 
 def test_loads_bootstrap_intervals_and_names() -> None:
