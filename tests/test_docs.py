@@ -174,6 +174,64 @@ def test_commands_run_as_they_stand(lines: list[str], folder: Path) -> None:
         assert done.returncode == 0, done.stderr
 
 
+#: Part of a command -> its page, which shows outputs or figures of the command.
+SHOWN = {
+    "decima compare": README,
+    "decima compare --schedulers fair,weighted-fair,mine:ShortestFirst": README,
+    "decima train --config quick": README,
+    "decima explain --policy tpch-batch": DOCS / "guides" / "compare.md",
+    "decima sweep --config": DOCS / "guides" / "sweeps.md",
+}
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+def assert_printed(shown: str, output: str) -> None:
+    """Check that an output contains what a page shows of it; the last digits may differ on another processor."""
+    shown, output = " ".join(shown.split()), " ".join(output.split())
+    before, words, _ = NUMBER.sub("#", output).partition(NUMBER.sub("#", shown))
+    assert words, f"{shown}\nis not in\n{output}"
+    printed = NUMBER.findall(output)[before.count("#") :][: words.count("#")]
+    assert list(map(float, NUMBER.findall(shown))) == pytest.approx(list(map(float, printed)), rel=0.01, abs=0.15)
+
+
+@pytest.mark.pages
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(command, marks=pytest.mark.slow)
+        if "compare" not in command and "explain" not in command
+        else command
+        for command in SHOWN
+    ],
+)
+def test_shown_results_are_those_of_the_command(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The output blocks after the command's block, and the figures in the paragraph after it."""
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    # Text, language, code, the fence's end; and so on.
+    parts = re.split(r"^```(.*)\n", f"{SHOWN[command].read_text()}", flags=re.M)
+    place = next(at for at in range(2, len(parts), 4) if command in parts[at])
+    output = ""
+    for line in parts[place].splitlines():
+        if ".venv/bin/decima" in line:
+            code, stdout, stderr = run_here(line.rpartition("&& ")[2], folder)
+            assert code == 0, stderr
+            output += stdout
+    for at in itertools.takewhile(lambda at: not parts[at - 1], range(place + 4, len(parts), 4)):
+        for shown in filter(str.strip, parts[at].split("...\n")):
+            assert_printed(shown, output)
+    paragraph = parts[place + 2].strip().split("\n\n")[0]
+    assert set(re.findall(r"\d+\.\d+", paragraph)) <= set(NUMBER.findall(output))
+
+
+def test_intervals_of_the_readme_are_results_of_studies() -> None:
+    results = README.read_text().partition("\n## Results\n")[2].partition("\n## ")[0]
+    studies = STUDIES.read_text() + (DOCS / "results.md").read_text()
+    intervals = re.findall(r"\d+\.\d+ ± \d+\.\d+", results)
+    assert len(intervals) > 15
+    assert [interval for interval in intervals if interval not in studies] == []
+
+
 WITH_PYTHON = [page for page in PAGES if any(not name for name, _ in blocks("python", page))]
 
 

@@ -41,8 +41,9 @@ def tables(found: Explanation) -> list[Table]:
 
 
 def _jobs(found: Explanation) -> Table:
-    title = f"Decision {found.number} at {found.time_ms / 1000:.1f} s: {found.offered} executors offered, "
-    title += "free ones" if found.source < 0 else f"those of job {found.source}"
+    offered = count_text(found.offered, "executor")
+    title = f"Decision {found.number} at {found.time_ms / 1000:.1f} s: {offered} offered, "
+    title += "of no job" if found.source < 0 else f"of job {found.source}"
     is_exact = not found.jobs["log_sd"].any()
     headings = ("Number", "Executors", "Tasks left", "Work left (s)", "Waited (s)")
     uncertain = () if is_exact else ("Off by a factor of",)
