@@ -14,6 +14,8 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from workloads.errors import did_you_mean
+
 if TYPE_CHECKING:
     from decima.evaluation.options import compare
     from decima.evaluation.run import tune
@@ -66,7 +68,7 @@ _PLACES = {
 
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
-        raise AttributeError(f"module 'decima' has no attribute {name!r}")
+        raise AttributeError(f"module 'decima' has no attribute {name!r}{did_you_mean(name, __all__)}")
     module, _, original = _PLACES[name].partition(":")
     return getattr(import_module(module), original or name)
 

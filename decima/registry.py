@@ -179,7 +179,7 @@ def load_policy(policy: str | Path, guard: bool = True) -> NeuralScheduler:
 
     Args:
         policy: name of a shipped policy, such as ``tpch-batch`` (see ``decima.policy.shipped``), or path of a policy
-            file that ``decima train`` wrote.
+            file that ``decima train`` wrote, or of the folder of the training.
         guard: whether a guard masks decisions that leave executors idle while work waits, see ``NeuralScheduler``.
 
     Raises:
@@ -189,6 +189,8 @@ def load_policy(policy: str | Path, guard: bool = True) -> NeuralScheduler:
     if not isinstance(policy, str | Path):
         raise PolicyFileError(f"policy must be a name or a path, got {policy!r:.60}")
     path = policy_path(policy)
+    if path.is_dir():
+        path = policy_path(f"{path}/")
     try:
         changed_ns = path.stat().st_mtime_ns
     except OSError as error:

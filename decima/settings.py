@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar, cast, get_args
 
@@ -23,8 +24,8 @@ __all__ = [
     "CLONING", "CLONING_OFFSET", "ENDS", "FUTURES", "RUN_SEEDS", "SETTINGS", "SHUFFLE", "TRAINING",
     "VALIDATION", "VALIDATION_SEEDS", "WARM_UPS", "CloningSection", "Count", "DivergedError", "LearningRate",
     "Positive", "Progress", "Recipes", "RunConfig", "Section", "Share", "TrainingError", "ValidationSection",
-    "Weight", "Whole", "describe_settings", "described", "first_problem", "is_whole", "parse_settings", "parse_yaml",
-    "read_settings", "silent",
+    "Weight", "Whole", "check_overrides", "describe_settings", "described", "first_problem", "is_whole",
+    "parse_settings", "parse_yaml", "read_settings", "silent",
 ]  # fmt: skip
 
 #: First seed of the validation sequences, the same in all runs, so that runs can be compared. Evaluations use smaller
@@ -76,6 +77,8 @@ class Section(BaseModel):
 
     #: Former name of a setting -> current name.
     RENAMED: ClassVar[Mapping[str, str]] = {}
+    #: Name of a setting of any keys and values -> model whose fields are these keys.
+    FREE: ClassVar[Mapping[str, type[BaseModel]]] = {}
 
     @model_validator(mode="before")
     @classmethod
@@ -124,10 +127,36 @@ Settings = TypeVar("Settings", bound=Section)
 def first_problem(error: ValidationError, model: type[BaseModel] | None = None) -> str:
     """Describe the first validation error in one line: its place and the expected value, see ``first_error``."""
     first = error.errors()[0]
+    if first["type"] == "extra_forbidden" and model is not None and issubclass(model, Section):
+        return first_error(error, model, _keys_with_last_part(model, first["loc"][-1], first["input"]))
     if first["type"] != "value_error":
         return first_error(error, model)
     place, problem = place_name(first["loc"]), str(first["ctx"]["error"])
     return f"{place}: {problem}" if place else problem
+
+
+def _keys_with_last_part(model: type[Section], name: Any, value: Any) -> list[str]:
+    """Return the settings, as dotted keys, whose last part is that of an unknown key, or is similar to it."""
+    while isinstance(value, dict) and len(value) == 1:
+        [(name, value)] = value.items()
+    by_name: dict[str, list[str]] = {}
+    for key in _all_keys(model):
+        by_name.setdefault(key.rpartition(".")[2], []).append(key)
+    near = get_close_matches(str(name)[:60], by_name, n=1, cutoff=0.8)
+    return by_name[near[0]] if near else []
+
+
+def _all_keys(model: type[BaseModel]) -> Iterator[str]:
+    """Yield all settings as dotted keys, sections included."""
+    for name, field in model.model_fields.items():
+        yield name
+        inner: list[type[BaseModel]] = [
+            kind for kind in _kinds(field.annotation) if isinstance(kind, type) and issubclass(kind, Section)
+        ]
+        if issubclass(model, Section) and name in model.FREE:
+            inner.append(model.FREE[name])
+        for kind in inner:
+            yield from (f"{name}.{key}" for key in _all_keys(kind))
 
 
 @dataclass(frozen=True)
@@ -195,6 +224,9 @@ def read_settings(
     Raises:
         TrainingError: there is no such file or recipe, it is malformed, or a key is unknown or has a wrong value.
     """
+    check_overrides(overrides)
+    if not isinstance(source, str | Path):
+        raise TrainingError(f"config must be the name of a recipe, or a path, got {source!r:.60}")
     is_file = isinstance(source, Path) or "/" in source or source.endswith((".yaml", ".yml"))
     if not is_file and source not in recipes.names():
         known = ", ".join(recipes.names())
@@ -217,6 +249,19 @@ def parse_settings(model: type[Settings], document: dict[str, Any], where: str) 
         return model.model_validate(document)
     except ValidationError as error:
         raise TrainingError(f"{where}: {first_problem(error, model)}") from None
+
+
+def check_overrides(overrides: Any) -> None:
+    """Check that ``overrides`` are several texts; a single text or a dictionary is a frequent mistake.
+
+    Raises:
+        TrainingError: they are anything else.
+    """
+    is_several = isinstance(overrides, Sequence) and not isinstance(overrides, str)
+    if not is_several or not all(isinstance(each, str) for each in overrides):
+        raise TrainingError(
+            f"overrides must be a list of texts such as ['iterations=20'], got {overrides!r:.60}"
+        )
 
 
 def read_document(path: Path, name: str | None = None) -> dict[str, Any]:

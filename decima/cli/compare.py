@@ -22,11 +22,11 @@ from decima.cli.console import (
 )
 from decima.cli.options import (
     AT_LEAST_ONE,
-    FILE,
     FLAG,
     JSON,
     NOT_NEGATIVE,
     PATH,
+    POLICY_FILE,
     SEED,
     SEEDS,
     TEXT,
@@ -74,7 +74,7 @@ ERRORS_NOTE = (
 )
 @option(
     "--checkpoint",
-    FILE,
+    POLICY_FILE,
     "Also compare decima with the policy in this file.  [default: a shipped policy, by workload and arrivals]",
 )
 @option(SEEDS, AT_LEAST_ONE, "Number of experiments.", 20)

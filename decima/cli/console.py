@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -34,8 +35,12 @@ _NO_FILE = FileNotFoundError | IsADirectoryError | NotADirectoryError
 _FAILURE = RuntimeError | ArithmeticError
 #: Maximum length of an error message, and the text that replaces the middle of a longer one.
 LONGEST, CUT = 300, " [..] "
+#: Maximum length of a word that is left out as a whole; a longer one, such as a path, is cut.
+LONGEST_WORD = 60
 #: Maximum time between two lines of progress without a terminal, s.
 QUIET_S = 60.0
+#: Time over which the recent speed of a phase is measured, s.
+RECENT_S = 60.0
 
 
 class Commands(click.Group):
@@ -120,11 +125,16 @@ def _what(error: Exception) -> str:
 
 
 def end(message: str, status: int) -> NoReturn:
-    """End the program with a line on stderr; a line longer than ``LONGEST`` loses its middle."""
+    """End the program with a line on stderr; a line longer than ``LONGEST`` loses its middle, in whole words."""
     line = f"decima: {' '.join(message.split())}"
     if len(line) > LONGEST:
-        head = LONGEST * 2 // 3  # names of files and lines are at the beginning
-        line = f"{line[:head]}{CUT}{line[head + len(CUT) - LONGEST :]}"
+        size = LONGEST * 2 // 3  # names of files and lines are at the beginning
+        head, tail = line[:size], line[size + len(CUT) - LONGEST :]
+        if line[size] != " " and 0 < len(head) - head.rfind(" ") <= LONGEST_WORD:
+            head = head[: head.rfind(" ")]
+        if line[-len(tail) - 1] != " " and 0 <= tail.find(" ") <= LONGEST_WORD:
+            tail = tail[tail.find(" ") + 1 :]
+        line = f"{head}{CUT}{tail}"
     print_line(line, err=True)
     sys.exit(status)
 
@@ -136,15 +146,20 @@ def print_line(text: str, err: bool = False) -> None:
     click.echo(visible(text), err=err)
 
 
+def command_words(context: click.Context) -> list[str]:
+    """Return the words of a command line without the command's own options: the program, its options, the command."""
+    words = ["decima"]
+    for module in context.find_root().params.get("allow_parts", ()):
+        words += ["--allow-parts", module]
+    return words + context.command_path.split()[1:]
+
+
 def command_line(context: click.Context, **instead: object) -> str:
     """Return the command line that reproduces results: all options that affect them, including defaults.
 
     ``instead`` has other values by name of the parameter; None omits the parameter.
     """
-    words = ["decima"]
-    for module in context.find_root().params.get("allow_parts", ()):
-        words += ["--allow-parts", module]
-    words += context.command_path.split()[1:]
+    words = command_words(context)
     for parameter in context.command.params:
         name = str(parameter.name)
         usual = None if isinstance(parameter, SecondaryOption) else context.params.get(name)
@@ -238,6 +253,8 @@ def progress(patience_s: float = 0.0) -> Iterator[OnProgress]:
             begins = what != phase.what and not within
             if begins:
                 phase = _Phase(what, done)
+            if not within:
+                phase.advance(done)
             if console.is_terminal:
                 this = below if within else bar
                 if begins or (within and done == 0):
@@ -260,6 +277,8 @@ class _Phase:
         self.what, self._first = what, done
         self._began_s = self._told_s = time.monotonic()
         self._lines = 0
+        #: Times and numbers of finished steps: the last ones before ``RECENT_S`` ago, and all since.
+        self._recent = deque([(self._began_s, done)])
 
     @property
     def is_quiet(self) -> bool:
@@ -271,10 +290,23 @@ class _Phase:
         self._told_s = time.monotonic()
         self._lines += 1
 
+    def advance(self, done: int) -> None:
+        """Record the number of finished steps."""
+        now_s = time.monotonic()
+        self._recent.append((now_s, done))
+        while len(self._recent) > 2 and self._recent[1][0] <= now_s - RECENT_S:
+            self._recent.popleft()
+
     def left(self, done: int, total: int) -> str:
-        """Return the estimated remaining time as text; empty before a hundredth of the steps, as the first is slow."""
+        """Return the estimated remaining time as text; empty before a hundredth of the steps, as the first is slow.
+
+        It follows from the average speed of the phase or that of the last minute, whichever is higher: the first steps
+        are often the slowest, because code is compiled, workers start, or large work items run first.
+        """
         elapsed_s = time.monotonic() - self._began_s
         if done - self._first < max(1, total // 100) or done >= total or elapsed_s < 1:
             return ""
-        left_s = elapsed_s * (total - done) / (done - self._first)
+        since_s, before = self._recent[0]
+        recent = (done - before) / (time.monotonic() - since_s)
+        left_s = (total - done) / max((done - self._first) / elapsed_s, recent)
         return f"; about {left_s:.0f} s left" if left_s < 100 else f"; about {left_s / 60:.0f} min left"

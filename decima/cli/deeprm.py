@@ -15,6 +15,7 @@ from decima.cli.options import (
     DEVICE,
     FILE,
     JSON,
+    POLICY_FILE,
     TEXT,
     Numbers,
     WholeRange,
@@ -78,7 +79,7 @@ def deeprm() -> None:
 )
 @option(
     "--checkpoint",
-    FILE,
+    POLICY_FILE,
     "Policy file of decima deeprm train, compared as deeprm.  [default: the shipped policy]",
 )
 @option(
@@ -202,9 +203,27 @@ def train(context: click.Context, /, device: str, workers: int | str | None, **o
         _table(result),
         ("deeprm is the policy", "sets"),
         "tetris* has the best knob on the training sets.",
-        ["decima", "deeprm", "compare", "--checkpoint", str(result.policy_file)],
+        _compare_command(result),
         context,
     )
+
+
+def _compare_command(result: TrainingResult[DeepRMConfig]) -> list[str]:
+    """Return the command that compares the policy on the grid and the jobs of its training.
+
+    The command is empty if ``decima deeprm compare`` has no grid of this size.
+    """
+    from decima.evaluation.grid import LOG_UNITS
+    from workloads.grid_jobs import DISTRIBUTIONS
+
+    grid, jobs = result.config.grid, result.config.jobs
+    if grid.units != (DISTRIBUTIONS[jobs.distribution].slots if jobs.log is None else LOG_UNITS):
+        return []
+    words = ["decima", "deeprm", "compare", "--checkpoint", str(result.policy_file)]
+    words += ["--distribution", jobs.distribution] if jobs.log is None and jobs.distribution != "code" else []
+    words += [] if jobs.log is None else ["--log", str(jobs.log)]
+    words += ["--machines", str(grid.machines)] if grid.machines > 1 else []
+    return words + (["--semantics", grid.semantics] if grid.semantics != "paper" else [])
 
 
 def _describe(metrics: Mapping[str, float]) -> Sequence[str]:

@@ -40,6 +40,7 @@ KINDS: dict[str, Any] = {
     "file": options.FILE,
     "flag": options.FLAG,
     "folder": options.FOLDER,
+    "policy file": options.POLICY_FILE,
     "seed": options.SEED,
     "share": options.FiniteRange(0, 1, min_open=True, max_open=True),
     "text": options.TEXT,

@@ -105,6 +105,30 @@ FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 PATH = click.Path(path_type=Path)
 
 
+class PolicyFile(click.Path):
+    """Path of an existing policy file; the folder of a training stands for its ``policy.npz``."""
+
+    def __init__(self) -> None:
+        super().__init__(exists=True, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Convert a value, see ``click.Path``."""
+        from decima.policy.files import POLICY
+
+        path = Path(str(super().convert(value, param, ctx)))
+        if path.is_dir():
+            if not (path / POLICY).is_file():
+                self.fail(f"the folder {str(path)!r} contains no {POLICY}", param, ctx)
+            return path / POLICY
+        beside = path.with_name(POLICY)
+        if path.suffix in (".pt", ".yaml") and beside.is_file():
+            self.fail(f"{str(path)!r} is not a policy file (did you mean {str(beside)!r}?)", param, ctx)
+        return path
+
+
+POLICY_FILE = PolicyFile()
+
+
 class Named(click.Path):
     """Path of a file to write, whose name must have one of some endings."""
 

@@ -30,6 +30,7 @@ from decima.cli.options import (
     JSON,
     NOT_NEGATIVE,
     PATH,
+    POLICY_FILE,
     SEED,
     TEXT,
     WholeRange,
@@ -128,6 +129,7 @@ def serve(
     import contextlib
     import faulthandler
 
+    from decima.policy.files import POLICY
     from decima.policy.shipped import SHIPPED
     from decima.registry import LEARNED, SchedulerError, make_scheduler
     from decima.service.answering import Setup, run
@@ -152,7 +154,7 @@ def serve(
     if (tls_cert is None) is not (tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key need each other")
     spec = {"rule": "priced-srpt"}.get(policy, policy)
-    if spec in SHIPPED or Path(spec).is_file():
+    if spec in SHIPPED or Path(spec).is_file() or Path(spec, POLICY).is_file():
         spec = f"{LEARNED}:{spec}"
     spec += guarantees_named(options).suffix
 
@@ -232,7 +234,7 @@ def _extra(option: str) -> Iterator[None]:
 
 
 @click.command()
-@option("--weights FILE.npz", FILE, "Policy file of the network whose decisions were recorded.")
+@option("--weights FILE.npz", POLICY_FILE, "Policy file of the network whose decisions were recorded.")
 @click.argument("files", nargs=-1, required=True, type=PATH)
 def replay(weights: Path | None, files: tuple[Path, ...]) -> int:
     """Replay recorded episodes, and count the episodes that match.
@@ -381,7 +383,7 @@ def what_if(
 ) -> None:
     """Predict the completion times of your jobs under other schedulers.
 
-    Reads Spark's event logs in LOGS (files, folders, rolled logs) and simulates their jobs at their real arrival times
+    Reads Spark's event logs in LOGS (files, folders, zip archives) and simulates their jobs at their real arrival times
     under Spark's FIFO and FAIR, weighted fair sharing, the rule priced-srpt and decima. Shows the gain with its
     uncertainty. Applications that ran at the same time under one master shared a cluster; all other applications are
     predicted separately.

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from decima.cli.console import INTERRUPTED, command_line, end, make_console, print_line, progress
+from decima.cli.console import (
+    INTERRUPTED,
+    command_line,
+    command_words,
+    end,
+    make_console,
+    print_line,
+    progress,
+)
 from decima.cli.options import (
     DEVICE,
     WORKERS,
@@ -168,15 +176,23 @@ def _joined(numbers: Sequence[float]) -> str:
 
 def _compare_command(result: TrainingResult[TrainingConfig]) -> list[str]:
     """Return the command that compares the policy on the cluster and workload of its training."""
+    from decima.evaluation.conditions import JUDGED_BY
+    from simulator.cluster.objectives import objective_named
+
     cluster, workload = result.config.cluster, result.config.workload
-    words = ["decima", "compare", "--checkpoint", str(result.policy_file)]
+    modules = {part.name.partition(":")[0]: None for part in result.config.policy.build().custom_parts}
+    words = ["decima", *(word for module in modules for word in ("--allow-parts", module))]
+    words += ["compare", "--checkpoint", str(result.policy_file)]
     if result.config.settings is not None:
         return words
     words += ["--classes", cluster.classes] if cluster.classes else ["--executors", str(cluster.executors)]
+    suited = JUDGED_BY.get(cluster.reward.partition(":")[0])
+    words += [] if suited is None else ["--objective", suited[0]]
     for option, value, default in (
         ("--memory-demand", workload.memory_demand, "own"),
         ("--moving-delay", cluster.moving_delay, type(cluster).model_fields["moving_delay"].default),
         ("--semantics", cluster.semantics, type(cluster).model_fields["semantics"].default),
+        ("--carbon", cluster.carbon or objective_named(cluster.reward).signal, None),
         ("--profiles", workload.profiles, None),
         ("--workload", workload.file, None),
         ("--deadlines", _joined(workload.attributes.slack or ()), ""),
@@ -246,6 +262,7 @@ def watch(
         with progress() as update:
 
             def on_iteration(report: IterationReport) -> None:
+                nonlocal now
                 parts, note = [_place(report), *describe(report.metrics)], ""
                 is_validated = "improvement" in report.metrics
                 if is_validated:
@@ -253,6 +270,8 @@ def watch(
                 if report.iteration >= 0:
                     note = f"best: {versus(report.improvement)}"
                     parts.append(note)
+                if now[0] == TRAINING:
+                    now = (TRAINING, report.iteration, report.iterations)
                 update(*now, note=note, line="; ".join(parts), now=is_validated)
 
             def on_progress(phase: str, done: int, total: int) -> None:
@@ -278,8 +297,8 @@ def _place(report: IterationReport) -> str:
 
 
 def _how_to_resume(context: click.Context) -> str:
-    words = [*context.command_path.split()[1:], "--resume", "--out", str(context.params["out"])]
-    return f"to resume: {shlex.join(['decima', *words])}"
+    words = [*command_words(context), "--resume", "--out", str(context.params["out"])]
+    return f"to resume: {shlex.join(words)}"
 
 
 def show_training(
@@ -292,7 +311,8 @@ def show_training(
 ) -> None:
     """Show the result of a training, and end the program if the training was interrupted.
 
-    ``names`` describe the policy and the validation set; ``command`` compares the policy on other jobs.
+    ``names`` describe the policy and the validation set; ``command`` compares the policy on other jobs, and is empty if
+    no command can.
     """
     from decima.outputs import atomic_path
     from decima.settings import TrainingError
@@ -313,7 +333,8 @@ def show_training(
         with atomic_path(curve) as path:
             figure.savefig(path, format="png")
         print_line(f"Learning curve: {curve}")
-    print_line(f"To compare the policy on other {judges}:\n  {shlex.join(command)}")
+    if command:
+        print_line(f"To compare the policy on other {judges}:\n  {shlex.join(command)}")
     if result.interrupted:
         done = f"{result.iteration} of {result.config.iterations} iterations"
         end(f"interrupted after {done}; {_how_to_resume(context)}", INTERRUPTED)

@@ -6,6 +6,7 @@ import inspect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
@@ -20,7 +21,7 @@ from simulator.cluster.config import SEMANTICS, ClusterConfig, Knowledge, parse_
 from simulator.cluster.faults import Faults
 from workloads.arrivals import Drift, JobSequence
 from workloads.carbon import Signal
-from workloads.errors import check_all, check_number, check_one_of
+from workloads.errors import check_all, check_number, check_one_of, check_whole, did_you_mean
 from workloads.job import JobProfile
 from workloads.sources.carbon import open_signal
 from workloads.sources.open import EMBEDDED, open_drift, open_workload
@@ -122,13 +123,17 @@ def make_conditions(
         ),
         arrivals=arrivals,
         interval_ms=check_number(interval, "interval", CompareError) * 1000,
-        num_jobs=jobs,
+        num_jobs=check_whole(jobs, "jobs", CompareError, least=1),
         memory_demand=memory_demand,
-        num_experiments=seeds,
+        num_experiments=check_whole(seeds, "seeds", CompareError, least=1),
         seed=seed,
         window_ms=None if window is None else check_number(window, "window", CompareError) * 1000,
         drift=drift,
-        attributes=AttributeDistribution(_slack(deadlines), tenants or 0, tuple(weights or ())),
+        attributes=AttributeDistribution(
+            _slack(deadlines),
+            tenants or 0,
+            () if weights is None else check_all(weights, Real, "weights", CompareError),  # type: ignore[arg-type]
+        ),
         signal_start_ms=None
         if carbon_start is None
         else check_number(carbon_start, "carbon_start", CompareError) * 1000,
@@ -267,6 +272,10 @@ def compare(
         >>> table.groupby("scheduler").mean_jct_s.mean().idxmin()
         'fair'
     """
+    for name in setting:
+        if name not in _passed_on.parameters:
+            near = did_you_mean(name, _names)
+            raise TypeError(f"compare() has no option {name!r}{near}: expected {', '.join(_names)}")
     conditions = make_conditions(**setting)
     metrics = show.split(",") if isinstance(show, str) else show or ()
     chosen = choose_schedulers(conditions, schedulers, checkpoint, metrics[0] if metrics else "mean")
@@ -288,6 +297,7 @@ def compare(
 # Help texts and editors show the options of ``make_conditions`` in place of ``setting``.
 _own, _passed_on = (inspect.signature(each) for each in (compare, make_conditions))
 _parameters = [*list(_own.parameters.values())[:-1], *_passed_on.parameters.values()]
+_names = [each.name for each in _parameters]
 compare.__signature__ = _own.replace(parameters=_parameters)  # type: ignore[attr-defined]
 
 

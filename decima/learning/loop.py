@@ -49,6 +49,7 @@ from decima.outputs import (
     remove_paths,
     uninterrupted,
 )
+from decima.policy.files import POLICY
 from decima.policy.parts import NotFiniteError
 from decima.policy.threads import keep_memory, one_thread
 from decima.settings import TRAINING, DivergedError, Progress, TrainingError, silent
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CARD", "CHECKPOINT", "CONFIG", "POLICY", "TrainingLoop", "check_device", "check_resumable"]
 
-CHECKPOINT, CONFIG, POLICY, CARD = "checkpoint.pt", "config.yaml", "policy.npz", "policy.md"
+CHECKPOINT, CONFIG, CARD = "checkpoint.pt", "config.yaml", "policy.md"
 #: Name of the optimiser of behaviour cloning, which is dropped after the last epoch.
 CLONING = "cloning"
 

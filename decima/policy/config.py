@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -52,6 +52,13 @@ class Feature(BaseModel):
     name: FeatureName
     scale: float = Field(default=1.0, gt=0, allow_inf_nan=False, strict=True)
     log: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_bare_names(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            raise ValueError(f"expected an object such as {{name: {value:.60}}}, got {value!r:.60}")
+        return value
 
     @model_validator(mode="after")
     def _check(self) -> Feature:

@@ -58,17 +58,18 @@ def policy_path(name: str | Path) -> Path:
     """Return the path of a policy file.
 
     Args:
-        name: name of a shipped policy, path of a file, or folder of a training, which contains ``policy.npz``.
+        name: name of a shipped policy, path of a file, or folder of a training, which contains ``policy.npz``; a
+            ``Path`` is returned unchanged.
 
     Raises:
         PolicyFileError: no shipped policy and no file has this name, or the folder contains no policy.
     """
-    path = name if isinstance(name, Path) else SHIPPED.get(name, Path(name))
-    if path.is_dir():
-        if not (path / POLICY).is_file():
-            raise PolicyFileError(f"{path}: this folder contains no {POLICY}, expected a policy file")
+    if isinstance(name, Path):
+        return name
+    path = SHIPPED.get(name, Path(name))
+    if (path / POLICY).is_file():
         return path / POLICY
-    if path.is_file() or isinstance(name, Path):
+    if path.is_file():
         return path
     what = "is missing in this installation" if name in SHIPPED else "is neither a file nor a shipped policy"
     raise PolicyFileError(
@@ -252,12 +253,8 @@ def read_archive(path: Path) -> dict[str, NDArray[Any]]:
     except Exception as error:  # damaged archives raise exceptions of any type
         if isinstance(error, OSError) and error.strerror:
             raise PolicyFileError(f"{path}: {error.strerror}") from None
-        beside = path.with_name(POLICY)
-        near = (
-            f" (did you mean {str(beside)!r}?)" if path.suffix != beside.suffix and beside.is_file() else ""
-        )
         raise PolicyFileError(
-            f"{path}: not a policy, or truncated{near}: expected a NumPy archive of arrays"
+            f"{path}: not a policy, or truncated: expected a NumPy archive of arrays"
         ) from None
 
 

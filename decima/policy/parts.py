@@ -115,12 +115,15 @@ def _import(name: str) -> Any:
         if isinstance(error, ModuleNotFoundError) and not f"{place}.".startswith(f"{error.name}."):
             raise  # the module exists, and imports another module that does not
         if place.endswith(".py") or os.sep in place:
-            near = f" (did you mean {f'{Path(place).name.removesuffix(".py")}:{attribute}'!r}?)"
+            instead = f"{Path(place).name.removesuffix('.py')}:{attribute}"
+            near = f" (did you mean {instead!r}?)"
         else:
             near = did_you_mean(place, [each.name for each in pkgutil.iter_modules([str(Path.cwd())])])
         raise ModuleNotFoundError(f"No module named {place!r}{near}") from None
     if not hasattr(module, attribute):
-        near = did_you_mean(attribute, [each for each, kind in vars(module).items() if isinstance(kind, type)])
+        near = did_you_mean(
+            attribute, [each for each, kind in vars(module).items() if isinstance(kind, type)]
+        )
         raise AttributeError(f"module {place!r} has no attribute {attribute!r}{near}")
     return getattr(module, attribute)
 

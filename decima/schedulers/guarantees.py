@@ -24,7 +24,7 @@ from simulator.cluster.config import ClusterConfig
 from simulator.cluster.log import Kept, Overruled
 from simulator.cluster.observation import Decision, Observation
 from workloads.attributes import Tenant
-from workloads.errors import did_you_mean, number_in
+from workloads.errors import check_number, did_you_mean, number_in
 
 if TYPE_CHECKING:
     from simulator.cluster.base import BaseCluster
@@ -66,7 +66,13 @@ class Guarantees:
 
     def __post_init__(self) -> None:
         for what in ("floor", "ceiling"):
-            for tenant, share in getattr(self, what).items():
+            shares = getattr(self, what)
+            if not isinstance(shares, Mapping):
+                raise SchedulerError(
+                    f"the {what} must be shares by tenant, such as {{'a': 0.5}}, got {shares!r:.60}"
+                )
+            for tenant, share in shares.items():
+                check_number(share, f"the {what} of {tenant}", SchedulerError)
                 if not 0 < share <= 1:
                     raise SchedulerError(
                         f"the {what} of {tenant} must be above 0 and at most 1, got {share:g}"

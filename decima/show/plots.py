@@ -274,7 +274,7 @@ def plot_jobs_in_system(records: Mapping[str, EpisodeRecord], title: str = "") -
         times = steps.index.to_numpy() / 1000
         label = f"{_line_name(name)}: {records[name].mean_jobs_in_system:.2g}"
         axes.step(times, steps.to_numpy(), where="post", label=label, **look)
-    return _finish_jobs_in_system(figure, title)
+    return _finish_jobs_in_system(figure, title, "on average")
 
 
 def plot_mean_jobs_in_system(jobs: pd.DataFrame) -> Figure:
@@ -301,16 +301,17 @@ def plot_mean_jobs_in_system(jobs: pd.DataFrame) -> Figure:
         average = mean_interval(mine.groupby("seed")["jct_s"].sum() / length_s)
         label = f"{_line_name(name)}: {average.mean:.2g} ± {average.half_width:.2g}"
         axes.plot((edges[1:] + edges[:-1]) / 2, present, label=label, **look)
-    return _finish_jobs_in_system(figure, f"Mean of {len(length_s)} experiments")
+    title = f"Mean of {len(length_s)} experiments"
+    return _finish_jobs_in_system(figure, title, "on average, 95 % interval")
 
 
-def _finish_jobs_in_system(figure: Figure, title: str) -> Figure:
+def _finish_jobs_in_system(figure: Figure, title: str, legend: str) -> Figure:
     [axes] = figure.axes
     finish_axes(axes, xlabel="Time (s)", ylabel="Jobs in the system", xlim=(0, None))
     axes.set_ylim(bottom=0)
     axes.set_title(plain(title), loc="left")
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    figure.legend(loc="outside right upper", title="on average", title_fontsize="small", **LEGEND)
+    figure.legend(loc="outside right upper", title=legend, title_fontsize="small", **LEGEND)
     return figure
 
 

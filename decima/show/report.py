@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,7 @@ from dataclasses import asdict
 from statistics import median_low
 from typing import TYPE_CHECKING, Any, Literal
 
+import yaml
 from rich.table import Table
 
 from decima.evaluation.comparison import Comparison
@@ -309,12 +311,13 @@ def _train_command(policy: str, conditions: Conditions, options: Mapping[str, An
 def _one_setting(conditions: Conditions, options: Mapping[str, Any]) -> dict[str, object]:
     """Return settings that restrict the recipe ``general`` to one cluster and workload."""
     here = evaluation_setting(conditions)
-    source = options["workload"] or options["profiles"] or "tpch"
+    source = str(options["workload"] or options["profiles"] or "tpch")
+    plain = f"[{source}]"
     wanted: dict[str, object] = {
         "start": "general",
         "behaviour_cloning": "null",
         "iterations": 40,
-        "settings.sources": f"[{source}]",
+        "settings.sources": plain if yaml.safe_load(plain) == [source] else json.dumps([source]),
         "settings.executors": options["executors"],
         "settings.moving_delay": options["moving_delay"],
         "settings.durations": 1,

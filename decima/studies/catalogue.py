@@ -78,7 +78,7 @@ def run_study(
 
 SEEDS = "--seeds --experiments"
 CHECKPOINT = Option(
-    "--checkpoint", "file", "Policy file of decima train that replaces the training of the full policy."
+    "--checkpoint", "policy file", "Policy file of decima train that replaces the training of the full policy."
 )
 BUSY = "Target share of time that executors are busy"
 STREAM_INTERVAL = Option(
@@ -390,7 +390,7 @@ STUDIES: dict[str, Entry] = {
         Compares it with the strongest rule, with weighted fair sharing tuned in each sequence, and with fair sharing:
         on batches and streams of TPC-H jobs, DAGs of a trace and random DAGs, on clusters of several sizes. The
         settings, called cells, are fixed. Nothing is trained. About 10 minutes on 2 cores.""",
-        Option("--checkpoint", "file",
+        Option("--checkpoint", "policy file",
             "Policy file of decima train.  [default: in each cell the shipped policy of the most similar setting]"),
         Option("--profiles DIR", "folder",
             "Folder of the published TPC-H profiles.  [default: their cells are left out]"),
@@ -414,7 +414,7 @@ STUDIES: dict[str, Entry] = {
         Option("--schedulers A,B,..", "text",
             "Schedulers to measure: names that 'decima schedulers' lists, or module:Class for your own.  "
             "[default: all shipped ones]", name="scheduler_names"),
-        Option("--checkpoint", "file",
+        Option("--checkpoint", "policy file",
             "Policy file of decima train.  [default: in each setting the shipped policy of the most similar "
             "setting]"),
         Option("--profiles DIR", "folder",

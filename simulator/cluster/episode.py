@@ -75,7 +75,10 @@ def run_episode(config: ClusterConfig, sequence: JobSequence, scheduler: Decides
     if isinstance(scheduler, type):
         raise ConfigError(f"scheduler must be an object, got the class {scheduler.__name__}: call it")
     if not (callable(getattr(scheduler, "decide", None)) and callable(getattr(scheduler, "reset", None))):
-        raise ConfigError(f"scheduler must have the methods decide and reset, got {scheduler!r:.60}")
+        raise ConfigError(
+            f"scheduler must have the methods decide and reset, got {scheduler!r:.60}; "
+            "decima.make_scheduler makes a scheduler of a name or a function"
+        )
     cluster = start_episode(config, sequence, scheduler)
     while not cluster.done:
         observation = cluster.observe()

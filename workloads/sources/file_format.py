@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from functools import lru_cache
 from typing import Annotated, Any, Literal, get_args
@@ -325,17 +325,22 @@ _EXPECTED = {
 }
 
 
-def first_error(invalid: ValidationError, model: type[BaseModel] | None = None) -> str:
+def first_error(
+    invalid: ValidationError, model: type[BaseModel] | None = None, elsewhere: Sequence[str] = ()
+) -> str:
     """Describe validation errors in one line: place of the first error, expected value, number of further errors.
 
     Args:
         invalid: the errors.
         model: validated model; the message about an unknown key then suggests a similar key.
+        elsewhere: keys to suggest for an unknown key if its place has no similar key.
     """
     error = invalid.errors(include_url=False, include_context=False)[0]
     expected = _EXPECTED.get(error["type"], error["msg"].replace("Input should be", "expected"))
     if error["type"] == "extra_forbidden" and model is not None:
-        expected += did_you_mean(error["loc"][-1], _keys(model, error["loc"][:-1]))
+        here = did_you_mean(error["loc"][-1], _keys(model, error["loc"][:-1]))
+        there = f" (did you mean {' or '.join(map(repr, elsewhere))}?)" if elsewhere else ""
+        expected += here or there
     place, found = place_name(error["loc"]), error["input"]
     message = f"{place}: {expected}" if place else expected
     if isinstance(found, str | float) or (isinstance(found, int) and abs(found) < 1e18):

@@ -138,6 +138,14 @@ def load_tpch(
         raise WorkloadError(f"{directory}: no such folder, expected the published TPC-H profiles")
     sizes = check_all(sizes, str, "sizes", WorkloadError)
     queries = check_all(queries, int, "queries", WorkloadError)
+    folder = Path(directory)
+    if sizes and not (folder / sizes[0]).is_dir():
+        others = (*(each for each in sorted(folder.iterdir()) if each.is_dir()), folder.parent)
+        found = [other for other in others if all((other / size).is_dir() for size in sizes)]
+        near = f" (did you mean {str(found[0])!r}?)" if found else ""
+        raise WorkloadError(
+            f"{directory}: contains no folder {sizes[0]}{near}, expected the published TPC-H profiles"
+        )
     return tuple(load_tpch_job(directory, size, query) for size in sizes for query in queries)
 
 

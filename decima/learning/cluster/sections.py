@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from decima import settings
 from decima.learning.cluster.settings import AttributesSection
@@ -75,6 +83,8 @@ class _Replaceable(Section):
 
 class PolicySection(Section):
     """Configuration of the policy network."""
+
+    FREE: ClassVar[Mapping[str, type[BaseModel]]] = {"overrides": PolicyConfig}
 
     preset: Literal["general", "profiled", "packing", "packing-told", "shortcut", "paper", "decima-sim"] = (
         described("shortcut", "preset, see decima.policy.config.PRESETS")

@@ -46,7 +46,15 @@ from decima.learning.metrics import (
 from decima.policy.files import TRAINED_ON, load_policy, policy_path, read_about, save_policy
 from decima.policy.parts import PolicyFileError, build_part, is_custom
 from decima.policy.policy import Policy
-from decima.settings import CLONING, SHUFFLE, VALIDATION, Progress, TrainingError, silent
+from decima.settings import (
+    CLONING,
+    SHUFFLE,
+    VALIDATION,
+    Progress,
+    TrainingError,
+    check_overrides,
+    silent,
+)
 from workloads.arrivals import RandomStream, random_stream
 
 if TYPE_CHECKING:
@@ -424,6 +432,7 @@ def train_policy(
         >>> result.policy_file  # doctest: +SKIP
         PosixPath('my-policy/policy.npz')
     """
+    check_overrides(overrides)
     if resume:
         check_resumable(Path(out))
     if workload is not None:
