@@ -10,13 +10,14 @@ import pytest
 from decima.evaluation import CompareError, mean_interval, run_scheduler
 from decima.evaluation.explain import explain, explain_first
 from decima.evaluation.run import replay
-from decima.policy import Policy, save_policy
+from decima.policy import Featurizer, Policy, load_policy as load_network, save_policy
 from decima.policy.config import GENERAL_POLICY, PACKING_POLICY, PROFILED_POLICY
 from decima.registry import load_policy, make_scheduler
 from decima.show.explanation import notes, shown, tables
 from simulator import ClusterConfig, Decision, Observation
+from simulator.cluster.config import Knowledge
 from tests.decima.evaluation.examples import CLUSTER, conditions
-from tests.decima.policy.examples import policy_of
+from tests.decima.policy.examples import policy_of, probabilities
 
 SEED = 5
 
@@ -84,6 +85,8 @@ def test_both_decisions_are_compared_in_other_futures(policy: Path) -> None:
         ]
         differences.append((jct_ms[0] - jct_ms[1]) / 1000)
     assert found.difference_s == pytest.approx(mean_interval(differences))
+    once = run_scheduler(CLUSTER, sequence, RuleFirst(policy, "fair"))
+    assert found.mean_jct_s["as fair here"] == once.mean_jct_ms / 1000
     [note] = [note for note in notes(found) if "futures" in note]
     assert note.startswith("In 3 other futures, the decision of fair here changes it by")
     document = json.loads(found.to_json())
@@ -123,6 +126,48 @@ def test_differing_decisions_and_tables(policy: Path) -> None:
         assert table.index.tolist() == list(range(len(table)))
     again = explain(here, policy, decision=0)
     assert found != again, "explanations hold tables, and are compared by identity"
+
+
+def test_an_explanation_is_of_its_observation(policy: Path) -> None:
+    """A job has ended, an executor leaves its job, and some tasks of a stage are claimed."""
+    cluster = replace(CLUSTER, knowledge=Knowledge(job_error=0.5))
+    here, network = conditions(seed=SEED, num_jobs=8, cluster=cluster), load_policy(policy)
+    for number, (_, seen, decision) in enumerate(replay(here, SEED, network)):  # noqa: B007
+        candidates = np.flatnonzero(seen.schedulable)
+        claimed = (seen.remaining_tasks > seen.unclaimed_tasks)[candidates]
+        if decision and seen.source >= 0 and seen.job_id[seen.source] != seen.source and claimed.any():
+            break
+    else:
+        pytest.fail("the episode has no such decision")
+    found = explain(here, policy, decision=number, futures=0)
+    assert (found.number, found.offered, found.source) == (number, seen.offered, seen.job_id[seen.source])
+    assert found.jobs["job"].tolist() == seen.job_id.tolist()
+    assert found.jobs["executors"].tolist() == seen.job_executors.tolist()
+    assert found.jobs["waited_s"].tolist() == ((seen.time_ms - seen.job_arrival_ms) / 1000).tolist()
+    assert found.jobs["log_sd"].tolist() == seen.job_log_sd.tolist()
+    assert found.jobs["log_sd"].min() > 0
+    places = [
+        seen.job_first_stage[np.flatnonzero(seen.job_id == job)[0]] + stage
+        for job, stage in zip(found.stages["job"], found.stages["stage"], strict=True)
+    ]
+    assert sorted(places) == candidates.tolist()
+    assert found.stages["tasks"].tolist() == seen.unclaimed_tasks[places].tolist()
+    assert found.stages["mean_s"].tolist() == (seen.mean_task_ms[places] / 1000).tolist()
+    job = seen.stage_job[decision.stage]
+    more = min(decision.limit - seen.held(job), seen.offered, seen.unclaimed_tasks[decision.stage])
+    stage_number = decision.stage - seen.job_first_stage[job]
+    assert found.chosen == (seen.job_id[job], stage_number, seen.held(job) + more)
+    # The effect of each feature on the log-probability of the chosen stage.
+    model = load_network(policy)
+    graph = Featurizer(model.config).graph(seen)
+    [node], valid = np.flatnonzero(graph.place == decision.stage), graph.high > graph.low
+    effects = dict(found.influences.itertuples(index=False, name=None))
+    for column, feature in enumerate(model.config.stage_features):
+        features = graph.features.copy()
+        features[:, column] = features[valid, column].mean()
+        (before, _), (after, _) = (probabilities(model, each) for each in (graph, graph._replace(features=features)))
+        assert effects[feature.name] == pytest.approx(np.log(before[node] / after[node]), abs=1e-5)
+    assert len({round(effect, 6) for effect in effects.values()}) > 2
 
 
 def test_moments_and_decisions_that_never_come(policy: Path, tmp_path: Path) -> None:
