@@ -108,8 +108,9 @@ STYLES: dict[str, tuple[str, Dashes]] = {
 LEARNED = ("decima", "deeprm")
 THICK, WIDEST, THINNEST = 2.8, 1.8, 1.2
 LEGEND: dict[str, Any] = {"frameon": False, "fontsize": "small", "handlelength": 3}
-#: Style of bars with an interval that is visible on black bars too.
-BARS: dict[str, Any] = {"width": 0.85, "capsize": 2, "ecolor": "0.55"}
+#: Grey of intervals, which is visible on black bars and on grey bars.
+INTERVAL = "0.4"
+BARS: dict[str, Any] = {"width": 0.85, "capsize": 2, "ecolor": INTERVAL}
 #: Patterns that distinguish bars of one colour.
 HATCHES = ("", "///", "...", "xxx", "---", "ooo")
 DPI = 120

@@ -304,5 +304,6 @@ def plot_guarantees(found: Mapping[str, Mapping[float, Cost]]) -> Figure:
     finish_axes(late, title="Late jobs (pale: without guarantee)", xlabel=factor, ylabel="Late jobs (%)")
     title = "Latest job (pale: without guarantee)"
     finish_axes(latest, title=title, xlabel=factor, ylabel="Largest lateness in an experiment (s)")
-    figure.legend(*cost.get_legend_handles_labels(), ncols=len(found), loc="outside lower center", **LEGEND)
+    wide = {**LEGEND, "handlelength": 4}  # dashes beside the points
+    figure.legend(*cost.get_legend_handles_labels(), ncols=len(found), loc="outside lower center", **wide)
     return figure

@@ -30,7 +30,7 @@ from decima.outputs import atomic_path
 from decima.registry import LEARNED
 from decima.service.live_spark import LiveSparkError, Standalone, live_spark, serving, with_plugin
 from decima.service.sleeping import Setting, sleeping_history, sleeping_jobs
-from decima.show.style import LEGEND, finish_axes, new_axes, new_figure, styles
+from decima.show.style import INTERVAL, LEGEND, finish_axes, new_axes, new_figure, styles
 from decima.show.tables import table_of
 from decima.studies.outcome import OptionError, Outcome, Setup
 from workloads.arrivals import JobSequence
@@ -214,7 +214,7 @@ def plot_live(runs: pd.DataFrame, batch: str) -> Figure:
         look, real = looks[LOOKS.get(name, name)], _mean_s(runs, name)
         predicted = _mean_s(runs, name, "predicted_ms")
         labels = ("real", "simulated") if not place else (None, None)
-        bars: dict[str, Any] = {"width": 0.38, "color": look["color"], "ecolor": "0.55"}
+        bars: dict[str, Any] = {"width": 0.38, "color": look["color"], "ecolor": INTERVAL}
         left.bar(place - 0.2, real.mean, yerr=real.half_width if several else None, label=labels[0], **bars)
         left.bar(place + 0.2, predicted.mean, alpha=0.4, label=labels[1], **bars)
     left.set_xticks(range(len(names)), [name.replace(" ", "\n") for name in names])

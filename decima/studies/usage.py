@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.metrics import Interval, paired_change
-from decima.show.style import GREY, LEGEND, finish_axes, new_figure, styles
+from decima.show.style import BLACK, GREY, INTERVAL, LEGEND, finish_axes, new_figure, styles
 from decima.show.tables import interval_text
 from decima.studies.compared import GROUPS, compared, gains_table, jobs_by_work, tidy
 from decima.studies.multi_resource import (
@@ -171,7 +171,7 @@ def _draw(axes: Axes, changes: Sequence[Interval], names: Sequence[str], ylabel:
     """Draw ratios as bars with confidence intervals, and a line at 1."""
     means, half_widths = np.array(changes).T
     error = np.nan_to_num(half_widths)
-    axes.bar(names, 1 + means, yerr=error, color="0.25", width=0.7, capsize=2, ecolor="0.55")
+    axes.bar(names, 1 + means, yerr=error, color=BLACK, width=0.7, capsize=2, ecolor=INTERVAL)
     axes.axhline(1, color=GREY, linewidth=0.8)
     finish_axes(axes, ylabel=ylabel, ylim=(0, None))
     axes.grid(visible=False, axis="x")
