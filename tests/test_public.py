@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import decima
 import workloads
@@ -19,8 +21,9 @@ from tests.cases import cases
 
 @cases(
     "name",
-    "workloads", "decima", "decima.evaluation.options", "simulator.cluster.env", "simulator.grid.env",
-    "decima.gym.interface", "simulator.grid.grid", "decima.evaluation.conditions",
+    "workloads", "workloads.job", "workloads.transform", "workloads.sources.tpch", "decima",
+    "decima.evaluation.options", "simulator.cluster.env", "simulator.cluster.observation", "simulator.grid.env",
+    "decima.gym.interface", "simulator.grid.grid", "decima.evaluation.comparison", "decima.evaluation.conditions",
 )  # fmt: skip
 def test_the_example_of_a_docstring(name: str) -> None:
     result = doctest.testmod(importlib.import_module(name))
@@ -41,6 +44,19 @@ def test_public_names_are_documented_and_the_citation_has_the_version() -> None:
     citation = yaml.safe_load((root / "CITATION.cff").read_text())
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     assert (citation["version"], citation["license"]) == (project["version"], project["license"])
+
+
+def test_requirements_exclude_unsafe_releases_and_allow_the_pinned_ones() -> None:
+    root = Path(__file__).parents[1]
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    pinned = [line for line in (root / "constraints.txt").read_text().splitlines() if "==" in line]
+    versions = {canonicalize_name(name): version for name, version in (line.split("==") for line in pinned)}
+    unsafe = {"torch": "2.9.1", "starlette": "1.5.0", "filelock": "3.20.2", "ray": "2.53.0", "pyspark": "3.5.6"}
+    extras = project["optional-dependencies"].values()
+    for requirement in map(Requirement, [*project["dependencies"], *(each for extra in extras for each in extra)]):
+        name = canonicalize_name(requirement.name)
+        assert requirement.specifier.contains(versions[name]), requirement
+        assert name not in unsafe or not requirement.specifier.contains(unsafe[name]), requirement
 
 
 def test_reports_and_pictures_need_no_extra() -> None:
