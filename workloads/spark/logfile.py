@@ -97,7 +97,11 @@ class LogFile:
     def shown(self) -> Path:
         """The path for messages; that of a member continues the path of its archive."""
         member = self.member.lstrip("/")
-        return self.path / "".join(char if char.isprintable() else "?" for char in member) if member else self.path
+        return (
+            self.path / "".join(char if char.isprintable() else "?" for char in member)
+            if member
+            else self.path
+        )
 
     @property
     def name(self) -> str:

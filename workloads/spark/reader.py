@@ -37,8 +37,8 @@ DATABRICKS_PART = "DBCEventLoggingListenerMetadata"
 MOST_CORES = 2**16
 #: Properties with amounts of resources: owner, and resource or cores.
 _AMOUNT = re.compile(r"spark\.(executor|task)\.(?:resource\.(.+)\.amount|(cores|cpus))")
-#: Tolerance for fractions such as 0.33 in amounts of resources.
-_ROUNDING = 1e-9
+#: Smaller shares of a device do not limit the number of tasks.
+_SMALLEST_SHARE = 1e-6
 
 
 class UnsupportedVersionError(WorkloadError):
@@ -216,11 +216,10 @@ class EventTables:
         limits = [math.floor(cores / max(profile.of_task.get("cpus", 1.0), 1.0))]
         for name, per_task in profile.of_task.items():
             amount = executor.resources.get(name) or profile.of_executor.get(name, 0.0)
-            if name == "cpus" or not amount or not per_task:
+            if name == "cpus" or not amount or per_task < _SMALLEST_SHARE:
                 continue
             # Several tasks may share one device, but a task with a fraction never uses two.
-            shared = math.floor(1 / per_task + _ROUNDING) if per_task < 1 else 1 / per_task
-            limits.append(math.floor(amount * shared + _ROUNDING))
+            limits.append(int(amount) * int(1 / per_task) if per_task < 1 else int(amount / per_task))
         return max(min(limits), 1)
 
     def _profile(self, number: int) -> ResourceProfile:

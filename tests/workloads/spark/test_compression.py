@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import os
 import struct
 import zipfile
 from pathlib import Path
@@ -43,6 +44,8 @@ def test_a_log_in_each_compression_of_spark(tmp_path, name):
 @pytest.mark.parametrize("name", ["lz4", "snappy", "zstd", "gz"])
 def test_streams_that_were_joined_and_compressions_of_compressed_logs(name):
     compress = SPARK[name]
+    large = os.urandom(300_000)
+    assert unpacked(compress(large) + compress(large)) == 2 * large
     assert unpacked(compress(TEXT) + compress(b"more")) == TEXT + b"more"
     assert unpacked(gzip.compress(compress(TEXT))) == TEXT
     three = gzip.compress(gzip.compress(compress(TEXT)))
@@ -66,11 +69,12 @@ def bad_lz4_blocks() -> dict[str, bytes]:
         "unknown method 0x40": header(0x45, 3, 3) + b"abc",
         "the checksum of an LZ4 block is wrong": lz4_block(b"abc" * 9, checksum=1),
         "the checksum of an LZ4 block is wrong ": lz4_block(b"abc" * 9, size=28),
+        "the checksum of an LZ4 block is wrong  ": lz4_block(b"abc" * 9, raw=True, size=28),
         "Decompression failed": lz4_block(b"abc" * 9, size=20),
     }
 
 
-@pytest.mark.parametrize("place", range(7))
+@pytest.mark.parametrize("place", range(8))
 def test_damaged_blocks_of_lz4(place):
     message, data = list(bad_lz4_blocks().items())[place]
     with pytest.raises(DAMAGE, match=message.strip()):

@@ -55,6 +55,7 @@ def slots(tmp_path: Any, log: LogBuilder) -> dict[str, int]:
     ({"executor_resource_gpu_amount": 1, "task_resource_gpu_amount": 0.2}, 5),
     ({"executor_resource_gpu_amount": 1, "task_resource_gpu_amount": 0.333}, 3),
     ({"executor_resource_gpu_amount": 1, "task_resource_gpu_amount": 0.1}, 8),
+    ({"executor_resource_gpu_amount": 1, "task_resource_gpu_amount": 0.1666666667}, 5),
     # A task never uses halves of two devices.
     ({"executor_resource_gpu_amount": 3, "task_resource_gpu_amount": 0.7}, 3),
     ({"executor_resource_gpu_amount": 2, "task_resource_gpu_amount": 0.4}, 4),
@@ -97,8 +98,12 @@ def test_stage_level_scheduling(tmp_path):
     log.executor("3", cores=4, **{"Resource Profile Id": 1}, **devices(gpu=2))
     log.executor("4", cores=8, **{"Resource Profile Id": 2}).executor("5", cores=8, **{"Resource Profile Id": 9})
     assert slots(tmp_path, log) == {"1": 4, "2": 2, "3": 4, "4": 1, "5": 4}
-    log = configured(LogBuilder(), executor_resource_gpu_amount=1, task_resource_gpu_amount=1)
-    assert slots(tmp_path, profile(log, 0, {"cores": 4}, {"cpus": 1.0}).executor("1", cores=4)) == {"1": 1}
+    gpu = {"executor_resource_gpu_amount": 1, "task_resource_gpu_amount": 1}
+    log = profile(configured(LogBuilder(), **gpu), 0, {"cores": 4}, {"cpus": 1.0})
+    log = profile(log, 1, {"cores": 4}, {"cpus": 2.0}).executor("1", cores=4)
+    assert slots(tmp_path, log.executor("2", cores=4, **{"Resource Profile Id": 1})) == {"1": 1, "2": 2}
+    log = profile(configured(LogBuilder(), task_cpus=2), 0, {}, {"cpus": 4.0}).executor("1", cores=8)
+    assert slots(tmp_path, log) == {"1": 2}  # the event is what Spark used
 
 
 def test_stages_on_executors_of_another_profile_are_noted(tmp_path):
