@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from statistics import median_low
 from typing import TYPE_CHECKING, Any, Literal
 
-import yaml
 from rich.table import Table
 
 from decima.evaluation.comparison import Comparison
@@ -28,6 +28,8 @@ from simulator.cluster.config import ClusterConfig, ExecutorClass
 if TYPE_CHECKING:
     import pandas as pd
 
+#: Texts that need no quotes in YAML.
+PLAIN = re.compile(r"[A-Za-z./][\w./-]*")
 #: Metrics in the table, in order.
 COLUMNS = ("mean_jct_s", "p95_jct_s", "slowdown", "utilisation")
 
@@ -312,12 +314,11 @@ def _one_setting(conditions: Conditions, options: Mapping[str, Any]) -> dict[str
     """Return settings that restrict the recipe ``general`` to one cluster and workload."""
     here = evaluation_setting(conditions)
     source = str(options["workload"] or options["profiles"] or "tpch")
-    plain = f"[{source}]"
     wanted: dict[str, object] = {
         "start": "general",
         "behaviour_cloning": "null",
         "iterations": 40,
-        "settings.sources": plain if yaml.safe_load(plain) == [source] else json.dumps([source]),
+        "settings.sources": f"[{source}]" if PLAIN.fullmatch(source) else json.dumps([source]),
         "settings.executors": options["executors"],
         "settings.moving_delay": options["moving_delay"],
         "settings.durations": 1,
