@@ -385,10 +385,12 @@ class EventTables:
             own: dict[int, SparkStage] = {}
             pending = [ready.pop().stage_id]
             while pending:
-                if (stage := left.pop(pending.pop(), None)) and stage.completed:
+                if stage := left.pop(pending.pop(), None):
                     own[stage.stage_id] = stage
                     pending += stage.parents
-            submitted_ms = min(stage.submitted_ms for stage in own.values())
+            submitted_ms = min(
+                stage.submitted_ms for stage in own.values() if not math.isnan(stage.submitted_ms)
+            )
             properties = next((self._properties[each] for each in own if each in self._properties), {})
             self._add_job(number, tuple(sorted(own)), submitted_ms, properties)
             self.jobs[number] = replace(self.jobs[number], ended_ms=ended_ms)

@@ -321,13 +321,14 @@ BROADCAST = {"spark.job.description": "broadcast exchange (runId r-1)", "spark.j
     (None, [{}], "", "job 0"),
 )  # fmt: skip
 def test_names_of_queries(read, description, jobs, site, expected):
-    """A SQL execution with a description (None: outside of SQL) runs jobs with properties; all have one call site."""
+    """A SQL execution with a description (None: outside of SQL) runs jobs; the last has the call site."""
     log, sql = LogBuilder().executor("0"), None if description is None else 0
     if description is not None:
         log.sql(0, 1900, description)
     for job, named in enumerate(jobs):
         info, start = stage_info(job, 1), 2000 + 1000 * job
-        log.job(job, [info | ({"Stage Name": site} if site else {})], at=start, sql=sql, **named)
+        named_info = info | {"Stage Name": site if job == len(jobs) - 1 else "run at Thread.java:1"}
+        log.job(job, [named_info], at=start, sql=sql, **named)
         log.run(job, start, start + 100).job_end(job, start + 100)
     if description is not None:
         log.sql_end(0, 9000)
@@ -386,6 +387,13 @@ def test_stages_outside_of_jobs_are_restored_or_noted(read):
     unknown = log(None)
     unknown.events = [event for event in unknown.events if event.get("Stage Info", {}).get("Stage ID") not in (2, 3)]
     assert "2 stages with 5 tasks left out" in read(unknown).report.lines()[0]
+    # Only the ends of the tasks were dropped; a stage without tasks is no work.
+    taskless = log(None)
+    taskless.events = [event for event in taskless.events if event.get("Stage ID") not in (2, 3)]
+    taskless.job(2, [stage_info(4, 0)], at=3500)
+    del taskless.events[-1]
+    taskless.submit(4, 3500).complete(4, 3500)
+    assert "2 stages with 5 tasks left out" in read(taskless).report.lines()[0]
     # A skipped stage is no work.
     assert read(small_log().job(1, [stage_info(2, 3)], at=3000).job_end(1, 3100)).report.lines() == []
 
@@ -406,6 +414,12 @@ def test_failures_count_by_query(read):
     assert (query.num_runs, query.num_failures) == (3, 1)
     assert (report.failed_tasks, report.fetch_failures, report.lost_tasks, report.killed_tasks) == (5, 1, 1, 2)
     assert measure_imperfections([], [found])[0].task_failures == pytest.approx(1 / 3)
+    # The stage of a job that was cancelled is not in the profile of its query.
+    log = LogBuilder().executor("0").sql(0, 1900).job(0, [stage_info(0, 1)], at=2000, sql=0).submit(0, 2000)
+    log.task(0, 0, "0", 2000, 2010, reason="ExceptionFailure").job_end(0, 2020, "JobFailed")
+    log.job(1, [stage_info(1, 1)], at=2100, sql=0).run(1, 2100, 2200).job_end(1, 2200).sql_end(0, 2300)
+    query = only_query(read(log.end()))
+    assert (query.num_runs, query.num_failures) == (1, 0)
 
 
 def test_executors_that_leave_at_the_end_are_not_lost(read):

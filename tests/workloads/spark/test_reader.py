@@ -255,6 +255,16 @@ def test_jobs_without_a_start_are_restored():
     assert (jobs[1].execution, jobs[1].description, jobs[1].group, jobs[1].pool) == (7, "report", "g", "p")
     assert (jobs[2].execution, jobs[2].description) == (None, "")
     assert restored(overlapping(), keep=3)[1] == 0
+    # The completion of stage 1 was dropped, too.
+    log = overlapping()
+    log.events.remove(
+        next(
+            event
+            for event in log.events
+            if event["Event"].endswith("StageCompleted") and event["Stage Info"]["Stage ID"] == 1
+        )
+    )
+    assert restored(log)[0].jobs[1].stage_ids == (1, 2)
     # Spark has dropped the submission, too; the completion repeats its time.
     log = LogBuilder().executor("0").job(0, [stage_info(0, 1)], at=2000).run(0, 2000, 2100).job_end(0, 2100)
     last(log, "StageCompleted")["Stage Info"]["Submission Time"] = 2000
@@ -276,6 +286,7 @@ def test_jobs_of_which_too_little_is_known_are_not_restored():
         if event["Event"].endswith("JobEnd"):
             event["Completion Time"] += 5000
     assert restored(late)[1] == 0
+    assert restored(overlapping().job_end(9, 3410))[1] == 2
     open_stage = LogBuilder().job(0, [stage_info(0, 1)], at=2000).submit(0, 2000).job_end(0, 2100)
     assert restored(open_stage, keep=0)[1] == 0
 
