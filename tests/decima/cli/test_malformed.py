@@ -73,6 +73,7 @@ def _event_log() -> bytes:
 
 TOML = 'format = "decima-workload"\nversion = 1\n\n[[profiles.a.stages]]\ntasks = 2\nduration_ms = 10\n'
 FEW = "--budget 0.001"
+SERVE = "serve --no-token --spark unix:absent/s"
 
 #: Kind of file -> its name, what is in one that is right, and the commands that read it: one that meets all states
 #: of such a file, and those that meet a few.
@@ -162,11 +163,38 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], tuple[str, ...]]] = {
         ),
     ),
     "token": ("token", lambda: b"secret", ("serve --spark unix:s --token-file token",)),
+    "tokens": ("tokens", lambda: b"0123456789abcdefg etl 5 -\n", ("serve --spark unix:s --tokens tokens",)),
+    "certificate": (
+        "it.pem", lambda: b"-----BEGIN CERTIFICATE-----\n", (f"{SERVE} --tls-cert it.pem --tls-key other.pem",)
+    ),
+    "key": ("it.pem", lambda: b"-----BEGIN PRIVATE KEY-----\n", (f"{SERVE} --tls-cert other.pem --tls-key it.pem",)),
+    "pools": (
+        "it.xml", lambda: b'<allocations><pool name="a"/></allocations>', (f"{SERVE} --policy fair --pools it.xml",)
+    ),
+    "log to continue": ("it.jsonl", SERVED.encode, (f"{SERVE} --policy fair --log it.jsonl",)),
+    "capacity": ("it.csv", lambda: b"0,5\n60,3\n", ("compare --capacity it.csv",)),
+    "carbon": ("it.csv", lambda: b"0,100\n60,50\n", ("compare --carbon it.csv",)),
+    "carbon, gzipped": (
+        "it.csv.gz", lambda: gzip.compress(b"0,100\n60,50\n", mtime=0), ("compare --carbon it.csv.gz",)
+    ),
+    "tuned parameters": (
+        "it.json",
+        lambda: b'{"rule": "priced-srpt", "parameters": {"steepness": 1}}',
+        ("compare --schedulers priced-srpt:it.json", "explain --rule priced-srpt:it.json"),
+    ),
+    "settings of a finished run": ("plotted/config.yaml", SETTINGS.encode, ("plot plotted",)),
+    "metrics": ("plotted/metrics.jsonl", lambda: b'{"iteration": 0, "x": 1.0}\n', ("plot plotted",)),
+    "sweep": ("it.yaml", lambda: b"vary: {update.learning_rate: [1, 2]}\n", ("sweep --out run --config it.yaml",)),
 }  # fmt: skip
 
 
 def _pipe(path: Path, good: bytes) -> None:
     os.mkfifo(path)
+
+
+def _sparse(path: Path, good: bytes) -> None:
+    path.touch()
+    os.truncate(path, 2**40)
 
 
 def _cut(path: Path, good: bytes) -> None:
@@ -198,6 +226,7 @@ STATES: dict[str, Callable[[Path, bytes], None]] = {
     "a folder": lambda path, good: path.mkdir(),
     "a pipe": _pipe,
     "endless": lambda path, good: path.symlink_to("/dev/zero"),
+    "a terabyte without content": _sparse,
     "a link to itself": lambda path, good: path.symlink_to(path),
     "empty": lambda path, good: path.write_bytes(b"") and None,
     "cut short": _cut,
@@ -218,7 +247,9 @@ FEW_STATES = ("missing", "a folder", "a pipe", "empty", "a picture")
 RIGHT = {
     ("settings", "empty"), ("settings of a run", "empty"), ("settings of a run", "gzip of nothing"),
     ("settings", "a folder"), ("checkpoint", "missing"), ("token", "missing"), ("token", "cut short"),
-    ("profiles", "a folder"),
+    ("profiles", "a folder"), ("log to continue", "missing"), ("log to continue", "empty"),
+    ("log to continue", "endless"), ("log to continue", "cut short"), ("carbon", "cut short"),
+    ("capacity", "cut short"), ("settings of a finished run", "empty"), ("metrics", "empty"), ("sweep", "empty"),
 }  # fmt: skip
 COMMANDS = [
     pytest.param(kind, state, command, id=f"{state}: {command}")
@@ -267,7 +298,12 @@ def assert_refused(line: str | list[str], *named: str) -> None:
 @pytest.mark.parametrize(("kind", "state", "command"), COMMANDS)
 def test_a_file_in_a_state(kind: str, state: str, command: str) -> None:
     name, good, _ = KINDS[kind]
-    Path("projects").mkdir()
+    for folder in ("projects", "plotted"):
+        Path(folder).mkdir()
+    Path("other.pem").touch(0o600)
+    for other, text in (("plotted/config.yaml", SETTINGS), ("plotted/metrics.jsonl", '{"iteration": 0, "x": 1}\n')):
+        if other != name:
+            Path(other).write_text(text)
     path = Path(name)
     path.parent.mkdir(parents=True, exist_ok=True)
     STATES[state](path, good())
