@@ -202,8 +202,9 @@ def draw_curve(axes: Axes, rows: Iterable[Mapping[str, float]], metric: str, **l
 
 
 def plain_log_ticks(axis: Axis) -> None:
-    """Label a logarithmic axis at 1, 2 and 5 times the powers of ten, with plain numbers."""
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    """Label a logarithmic axis with plain numbers: powers of ten, and 2 and 5 times these if the axis is short."""
+    low, high = axis.get_data_interval()
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 200 * low else (1,)))
     axis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axis.set_minor_formatter(NullFormatter())
 

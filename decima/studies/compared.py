@@ -98,6 +98,19 @@ def jobs_by_work(sequence: JobSequence) -> list[NDArray[np.int64]]:
     return np.array_split(np.argsort(work_ms, kind="stable"), GROUPS)
 
 
+def over_time(steps: pd.Series[Any], edges_ms: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Average a step function over time windows: values by start time, ms; it is 0 before its first step.
+
+    Returns float64 [len(edges_ms) - 1]; the edges of windows ascend.
+    """
+    index = steps.index.to_numpy()
+    times = np.unique(np.concatenate([index, edges_ms]))
+    values = np.concatenate([[0.0], steps.to_numpy()])[np.searchsorted(index, times, "right")]
+    area = np.concatenate([[0.0], np.cumsum(values[:-1] * np.diff(times))])
+    found: NDArray[np.float64] = np.diff(area[np.searchsorted(times, edges_ms)]) / np.diff(edges_ms)
+    return found
+
+
 def choose_settings(
     settings: Mapping[str, Any], names: Sequence[str], sources: Container[Source], noun: str
 ) -> tuple[list[Any], list[str]]:

@@ -21,7 +21,7 @@ from decima.outputs import make_folder
 from decima.schedulers.order_search import OrderSearch, search_orders, simplified_cluster
 from decima.show.plots import plot_jct_cdf
 from decima.show.style import GREY, LEGEND, finish_axes, new_figure, plain_log_ticks, styles
-from decima.studies.compared import compared, jct_s, tidy
+from decima.studies.compared import compared, jct_s, over_time, tidy
 from decima.studies.outcome import FULL, RULE, Outcome
 from decima.studies.study import Study, Variant
 from decima.workers.pool import make_workers, map_in_order
@@ -33,6 +33,8 @@ from workloads.sources.workload_file import Workload, write_workload
 
 #: Quantile of the number of jobs in the system at arrivals; jobs from this quantile on are in a busy period.
 BUSY = 0.9
+#: Number of parts of the time in which jobs in the system are averaged in the picture.
+WINDOWS = 100
 
 
 def fig9a(study: Study) -> Outcome:
@@ -108,8 +110,8 @@ def plot_fig9(runs: pd.DataFrame) -> Figure:
 def plot_fig10(episodes: Mapping[str, EpisodeRecord]) -> Figure:
     """Draw one stream under tuned weighted fair and under the learned policy, as Figure 10.
 
-    The panels show jobs in the system over time, the JCT over the time of completion, JCT and executors over the size
-    of a job, and the executed work of each job under both schedulers.
+    The panels show jobs in the system over time (means of ``WINDOWS`` parts), the JCT over the time of completion, JCT
+    and executors over the size of a job, and the executed work of each job under both schedulers.
     """
     records = {name: episodes[name] for name in (HINDSIGHT, FULL)}
     looks = styles(list(records))
@@ -118,8 +120,9 @@ def plot_fig10(episodes: Mapping[str, EpisodeRecord]) -> Figure:
     jobs, jct, by_size = (figure.add_subplot(grid[0, 2 * place : 2 * place + 2]) for place in range(3))
     executors, work = figure.add_subplot(grid[1, :3]), figure.add_subplot(grid[1, 3:])
     for name, record in records.items():
-        steps = record.jobs_in_system()
-        jobs.step(steps.index.to_numpy() / 1000, steps.to_numpy(), where="post", label=name, **looks[name])
+        edges_ms = np.linspace(0, record.end_ms, WINDOWS + 1)
+        present = over_time(record.jobs_in_system(), edges_ms)
+        jobs.plot(edges_ms[1:] / 1000, present, label=name, **looks[name])
         jct.plot(*_jct_over_time(record), **looks[name])
         dots = {"color": looks[name]["color"], "s": 5, "alpha": 0.5, "linewidths": 0}
         size_s = np.array([profile.work_ms for profile in record.sequence.profiles]) / 1000

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
@@ -19,7 +18,7 @@ from decima.evaluation.comparison import Comparison
 from decima.evaluation.metrics import Interval, paired_change
 from decima.show.style import BLACK, GREY, INTERVAL, LEGEND, finish_axes, new_figure, styles
 from decima.show.tables import interval_text
-from decima.studies.compared import GROUPS, compared, gains_table, jobs_by_work, tidy
+from decima.studies.compared import GROUPS, compared, gains_table, jobs_by_work, over_time, tidy
 from decima.studies.multi_resource import (
     GRAPHENE_STAR,
     MEMORY,
@@ -222,19 +221,6 @@ def fig19(study: Study, interval_s: float = 4.0, window_s: float = 6480.0) -> Ou
         extra={"jobs_in_system": jobs, "executors_per_job": per_job, "busy_period_speedup": speedup},
         pictures={"fig19": partial(plot_fig19, episodes)},
     )
-
-
-def over_time(steps: pd.Series[Any], edges_ms: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Average a step function over time windows: values by start time, ms; it is 0 before its first step.
-
-    Returns float64 [len(edges_ms) - 1]; the edges of windows ascend.
-    """
-    index = steps.index.to_numpy()
-    times = np.unique(np.concatenate([index, edges_ms]))
-    values = np.concatenate([[0.0], steps.to_numpy()])[np.searchsorted(index, times, "right")]
-    area = np.concatenate([[0.0], np.cumsum(values[:-1] * np.diff(times))])
-    found: NDArray[np.float64] = np.diff(area[np.searchsorted(times, edges_ms)]) / np.diff(edges_ms)
-    return found
 
 
 def plot_fig19(episodes: Mapping[str, EpisodeRecord]) -> Figure:

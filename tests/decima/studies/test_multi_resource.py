@@ -12,7 +12,7 @@ from decima.evaluation.variants import HINDSIGHT
 from decima.policy.shipped import SHIPPED
 from decima.schedulers import Fair
 from decima.studies import multi_resource, usage
-from decima.studies.compared import GROUPS, jobs_by_work
+from decima.studies.compared import GROUPS, jobs_by_work, over_time
 from decima.studies.multi_resource import GRAPHENE_STAR, OURS, TETRIS, experiments, fragmentation_claim, learned
 from decima.studies.streams import LEVELS, executors_by_load
 from decima.studies.study import Study
@@ -28,7 +28,7 @@ from workloads import Workload, trace_arrivals
 
 def test_means_and_groups_of_jobs() -> None:
     steps = pd.Series([2.0, 4.0, 0.0], index=[10.0, 20.0, 30.0])
-    assert usage.over_time(steps, np.array([0.0, 10.0, 15.0, 25.0, 40.0])).tolist() == [0.0, 2.0, 3.0, 4 / 3]
+    assert over_time(steps, np.array([0.0, 10.0, 15.0, 25.0, 40.0])).tolist() == [0.0, 2.0, 3.0, 4 / 3]
     sequence = jobs(*(job(stage(tasks, 100.0)) for tasks in (5, 2, 4, 1, 3)))
     assert [group.tolist() for group in jobs_by_work(sequence)] == [[3], [1], [4], [2], [0]]
     with pytest.raises(CompareError, match="seed 0: 1 jobs, expected at least 5"):
