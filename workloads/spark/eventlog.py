@@ -41,8 +41,8 @@ __all__ = ["LogReport", "SparkApplication", "read_event_log", "read_event_logs"]
 #: Maximum number of names of ignored events in a report.
 MOST_IGNORED = 4
 
-_LOG_STARTS = ("RunMeta", "SparkListenerLogStart")
 _APPLICATION_START = "SparkListenerApplicationStart"
+_LOG_STARTS = ("RunMeta", "SparkListenerLogStart", _APPLICATION_START)
 #: Events that Spark writes before the start of the application.
 _BEFORE_APPLICATION = {
     *_LOG_STARTS, DATABRICKS_PART, "SparkListenerEnvironmentUpdate", "SparkListenerResourceProfileAdded",

@@ -12,7 +12,7 @@ import pytest
 from tests.cases import cases
 from tests.workloads.spark.logs import LogBuilder, small_log, stage_info
 from workloads import WorkloadError, read_event_log
-from workloads.spark import logfile
+from workloads.spark import eventlog, logfile
 from workloads.spark.eventlog import read_event_logs
 from workloads.spark.importing import import_event_logs
 from workloads.spark.logfile import Problems, events, find_event_logs
@@ -257,6 +257,25 @@ def test_an_event_that_is_repeated_in_each_part_begins_no_application(tmp_path):
     log.events += small_log(app="app-2").events  # of another run on the cluster
     found = read_event_log(databricks_log(tmp_path / "eventlog", log, (9, 15)))
     assert [application.application_id for application in found] == ["app-1", "app-2"]
+
+
+@pytest.mark.parametrize("most", [1, 2, 1000])
+def test_applications_in_one_file_without_a_start_of_the_log(tmp_path, monkeypatch, most):
+    """Or with so many events before the start of the application that they are not kept."""
+    monkeypatch.setattr(eventlog, "_MOST_HELD", most)
+    for first in (0, 1):
+        other = small_log(app="app-2")
+        other.events = other.events[first:]
+        (tmp_path / "log").write_bytes(small_log().text + other.text)
+        assert [application.application_id for application in read_event_log(tmp_path / "log")] == ["app-1", "app-2"]
+    log = small_log().add("LogStart", **{"Spark Version": "4.0.0"})
+    assert read_event_log(log.write(tmp_path / "log"))[0].spark_version == "4.0.0"
+
+
+def test_a_rolled_log_that_is_named_and_has_no_jobs(tmp_path):
+    LogBuilder().executor("0").end().write(tmp_path / "eventlog_v2_app" / "events_1_app")
+    expected = "eventlog_v2_app: nothing to import: skipped eventlog_v2_app: the log contains no Spark jobs"
+    assert refused(tmp_path / "eventlog_v2_app") == expected
 
 
 @cases(
