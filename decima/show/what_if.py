@@ -39,7 +39,9 @@ def shown(found: WhatIf, command: str) -> Report:
 def _schedulers(found: WhatIf) -> Table:
     own, slots = found.sparks_own, found.logged[0].cluster.num_executors
     where = (
-        f"{slots} executors" if len(found.logged) == 1 else f"on {len(found.logged)} clusters, each by itself"
+        f"{slots} executor{'s' * (slots != 1)}"
+        if len(found.logged) == 1
+        else f"on {len(found.logged)} clusters, each by itself"
     )
     title = f"{len(found.jobs)} job{'s' * (len(found.jobs) > 1)} as they came, {where}"
     if all(reasons := [each.why_equal for each in found.logged]):
@@ -173,7 +175,7 @@ def _check(found: WhatIf) -> list[str]:
 
 
 def plot_what_if(found: WhatIf) -> Figure:
-    """Draw the mean JCT under each scheduler, and the change of each job's JCT under the best scheduler."""
+    """Draw the mean JCT under each scheduler, and the change of each job's JCT under the best other scheduler."""
     figure = new_figure(10, 4)
     left, right = figure.subplots(1, 2)
     _means(left, found)
@@ -206,7 +208,8 @@ def _two_lines(name: str) -> str:
 
 
 def _jobs(axes: Axes, found: WhatIf) -> None:
-    best = min(found.jct_ms, key=lambda name: found.mean_jct_ms(name).mean)
+    others = [name for name in found.jct_ms if name != found.sparks_own] or [found.sparks_own]
+    best = min(others, key=lambda name: found.mean_jct_ms(name).mean)
     own = found.jct_ms[found.sparks_own].mean(axis=0)
     change = found.jct_ms[best].mean(axis=0) / own - 1
     colour = styles([LOOKS.get(best, best)])[LOOKS.get(best, best)]["color"]
