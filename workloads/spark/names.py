@@ -10,6 +10,8 @@ from collections.abc import Iterable
 
 __all__ = ["query_name", "without_run"]
 
+#: Maximum length of a description that is used; the plugin for Spark cuts longer ones in the same way.
+LONGEST_DESCRIPTION = 1024
 #: Descriptions that Spark or a tool sets, and that say nothing about the query; the comments name the origin.
 _NO_NAME = re.compile(
     r"broadcast exchange \(runId .*"  # broadcasts, Spark 3.0 and later
@@ -30,7 +32,7 @@ _RDD_BATCH = re.compile(
 #: Parts of descriptions that differ between runs, with their replacement.
 _RUN_PARTS = (
     (re.compile(r"(Compute snapshot for version): \d+"), r"\1"),  # Delta Lake
-    (re.compile(rf"(?<!stream )\b{_UUID}\b"), "*"),
+    (re.compile(rf"(?<!stream )(?<![0-9a-fA-F-]){_UUID}(?![0-9a-fA-F-])"), "*"),
 )
 
 
@@ -52,9 +54,10 @@ def query_name(descriptions: Iterable[str], call_site: str, group: str) -> str:
 def without_run(text: str) -> str:
     """Return a description without line breaks and without the parts that differ between runs.
 
-    A stream gives its name to all its batches (its id if it has no name), and a UUID becomes ``*``.
+    A stream gives its name to all its batches (its id if it has no name), and a UUID becomes ``*``. Text beyond
+    `LONGEST_DESCRIPTION` characters is cut.
     """
-    text = " ".join(text.replace("<br/>", " ").split())
+    text = " ".join(text[:LONGEST_DESCRIPTION].replace("<br/>", " ").split())
     if match := _MICRO_BATCH.fullmatch(text):
         return match[1] or f"stream {match[2]}"
     if match := _RDD_BATCH.fullmatch(text):

@@ -1,7 +1,7 @@
 """Names of queries: which text names a query, and what of it belongs to one run."""
 
 from tests.cases import cases
-from workloads.spark.names import query_name, without_run
+from workloads.spark.names import LONGEST_DESCRIPTION, query_name, without_run
 
 UUID, OTHER = "66d0efdc-7c75-4203-bae3-8cbb009a6ac8", "899F1EDD-0147-43f8-b04e-493f4f2ba986"
 SITE, ANOTHER = "count at etl.py:12", "$anonfun$withThreadLocalCaptured$1 at FutureTask.java:264"
@@ -41,6 +41,10 @@ def test_what_names_a_query(descriptions, site, group, expected):
     (f"report (run {UUID} of {OTHER})", "report (run * of *)"),
     ("Delta: Compute snapshot for version: 37", "Delta: Compute snapshot for version"),
     ("query 5 of 2024-01-02", "query 5 of 2024-01-02"),
+    ("x" * LONGEST_DESCRIPTION + "y", "x" * LONGEST_DESCRIPTION),
+    ("select\n" * 1000, "select " * 146 + "se"),
+    (f"insert into tmp_{UUID}", "insert into tmp_*"),
+    (f"digest 0{UUID}", f"digest 0{UUID}"),
 )  # fmt: skip
 def test_parts_that_differ_between_runs(text, expected):
     assert without_run(text) == expected
