@@ -66,7 +66,8 @@ class LogReport:
         unfinished_tasks: attempts whose end is not in the log.
         missing_tasks: tasks of completed stages that are not in the log (Spark may drop events under load).
         stage_retries: attempts of stages after the first one.
-        lost_executors: executors that left although nobody had asked for it, before the end of the application.
+        lost_executors: executors that left unexpectedly before the end of the application, see
+            `workloads.spark.removals`.
         restored_jobs: jobs whose start is not in the log, restored from their stages and their end.
         failed_queries: queries that ended with an error.
         unfinished_queries: queries whose end is not in the log.

@@ -71,7 +71,7 @@ class SparkExecutor:
     requested_ms: float = NAN  # time when the executor was requested, or granted by the cluster
     registered_ms: float = NAN  # time when it was ready for tasks
     removed_ms: float = NAN  # time when it left; NaN if it stayed to the end
-    lost: bool = False  # whether it left although the driver did not end it
+    lost: bool = False  # whether it left unexpectedly, see `workloads.spark.removals`
     resources: Mapping[str, int] = field(default_factory=dict)  # number of devices by resource, such as GPUs
     resource_profile: int = 0  # number of its `ResourceProfile`
 
