@@ -30,6 +30,7 @@ from decima.show.style import (
     LEGEND,
     RED,
     SKY,
+    SWATCHES,
     Picture,
     finish_axes,
     new_axes,
@@ -49,8 +50,6 @@ if TYPE_CHECKING:
 
     from decima.evaluation.comparison import Comparison
 
-#: Style of a legend of patches and markers, which need less space than lines.
-SWATCHES: dict[str, Any] = {**LEGEND, "handlelength": 2}
 COLUMNS = 4
 #: If there are more than ``MOST_DAGS`` DAGs, only the first ``FEW_DAGS`` are drawn.
 MOST_DAGS, FEW_DAGS = 150, 40

@@ -107,7 +107,9 @@ STYLES: dict[str, tuple[str, Dashes]] = {
 #: Learned schedulers. Their line is the thickest, and below the others: it is visible where lines coincide.
 LEARNED = ("decima", "deeprm")
 THICK, WIDEST, THINNEST = 2.8, 1.8, 1.2
+#: Style of a legend; of patches and markers, which need less space than dashed lines.
 LEGEND: dict[str, Any] = {"frameon": False, "fontsize": "small", "handlelength": 3}
+SWATCHES: dict[str, Any] = {**LEGEND, "handlelength": 2}
 #: Grey of intervals, which is visible on black bars and on grey bars.
 INTERVAL = "0.4"
 BARS: dict[str, Any] = {"width": 0.85, "capsize": 2, "ecolor": INTERVAL}

@@ -17,7 +17,7 @@ from matplotlib.ticker import LogFormatter
 from decima.evaluation.variants import HINDSIGHT, MAKESPAN_HINDSIGHT
 from decima.learning.metrics import read_metrics
 from decima.show.style import (
-    LEGEND,
+    SWATCHES,
     count_iterations,
     draw_curve,
     finish_axes,
@@ -82,7 +82,7 @@ def plot_fig13(records: Sequence[EpisodeRecord]) -> Figure:
         title = f"{scheduler}: average JCT {jct_s:.1f} s, makespan {makespan_s:.1f} s"
         handles = draw_schedule(axes, record, end_s)
         axes.set_title(f"{title} ({condition})", loc="left", fontsize="medium")
-    figure.legend(handles=handles, ncols=len(handles), loc="outside lower right", **LEGEND)
+    figure.legend(handles=handles, ncols=len(handles), loc="outside lower right", **SWATCHES)
     return figure
 
 

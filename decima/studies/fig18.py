@@ -24,7 +24,7 @@ from decima.evaluation.spark.fidelity import ALL, FROM_ALONE, PREDICTIONS, Fidel
 from decima.evaluation.spark.recordings import load_recordings
 from decima.registry import LEARNED
 from decima.service.sleeping import Setting
-from decima.show.style import GREEN, GREY, LEGEND, ORANGE, RED, SKY, draw_pairs, finish_axes, new_figure
+from decima.show.style import GREEN, GREY, ORANGE, RED, SKY, SWATCHES, draw_pairs, finish_axes, new_figure
 from decima.show.tables import table_of
 from decima.studies.on_spark import compare_live, needs_spark
 from decima.studies.outcome import OptionError, Outcome, Setup
@@ -172,7 +172,7 @@ def plot(fidelity: Fidelity) -> Figure:
         _plot_queries(axes, queries.loc[data])
         axes.set_title(f"Alone on {fidelity.executors} executors, {data}", loc="left")
     for axes in figure.axes[:1]:
-        axes.legend(ncols=2, loc="lower right", bbox_to_anchor=(1, 1), **LEGEND)
+        axes.legend(ncols=2, loc="lower right", bbox_to_anchor=(1, 1), **SWATCHES)
     if mixed:
         _plot_mixtures(figure.add_subplot(grid[-1, 0]), fidelity.applications)
     _plot_effects(figure.add_subplot(grid[-1, 1 if mixed else slice(None)]), fidelity.summary()["mean"])
@@ -205,7 +205,7 @@ def _plot_mixtures(axes: Axes, applications: pd.DataFrame) -> None:
     axes.set(xlim=(0, longest), ylim=(0, longest), xlabel="Real JCT (s)", ylabel="Simulated JCT (s)")
     axes.set_title("Applications that share the cluster", loc="left")
     axes.set_aspect("equal")
-    axes.legend(loc="upper left", **LEGEND)
+    axes.legend(loc="upper left", **SWATCHES)
 
 
 def _plot_effects(axes: Axes, mean_errors: pd.Series[float]) -> None:
@@ -222,7 +222,7 @@ def _plot_effects(axes: Axes, mean_errors: pd.Series[float]) -> None:
     axes.invert_yaxis()
     axes.set(xlabel="Mean error (%); dashed: the paper's")
     axes.set_title("With and without effects", loc="left")
-    axes.legend(ncols=2, loc="lower right", bbox_to_anchor=(1, 1), **LEGEND)
+    axes.legend(ncols=2, loc="lower right", bbox_to_anchor=(1, 1), **SWATCHES)
 
 
 # ---- live runs with Decima as the scheduler of Spark -------------------------------------------------------
@@ -301,7 +301,7 @@ def plot_live_fidelity(runs: pd.DataFrame, setting: Setting) -> Figure:
         draw_pairs(axes, times_s["real_ms"], times_s["predicted_ms"])
         highest = times_s.to_numpy().max()
         axes.set_xticks(range(len(mine)), mine["run"].astype(str))
-        axes.legend(**LEGEND)
+        axes.legend(**SWATCHES)
         title = f"{title}: off by {errors[kind]['error']:.1%}"
         finish_axes(axes, xlabel="Run", ylabel="Average JCT (s)", title=title, ylim=(0, 1.2 * highest))
         axes.grid(visible=False, axis="x")
