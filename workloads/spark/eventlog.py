@@ -375,12 +375,12 @@ def _queries(
         tally["unfinished_queries"] += unfinished
         complete = not failed and not unfinished
         own = {stage for job in jobs for stage in job.stage_ids} - listed
-        listed |= own
         ran = frozenset(
             stage for stage in own if stage in rows and (_ended(tables.stages[stage], rows) or not complete)
         )
         if not ran or not (complete or problems.partial):
             continue
+        listed |= own
         dag = stage_dag(jobs, tables.stages, ran, outputs)
         stages = tuple(tables.stages[stage] for stage in dag.stage_ids)
         tally["outside_parents"] += dag.num_outside

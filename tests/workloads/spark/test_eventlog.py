@@ -422,6 +422,22 @@ def test_failures_count_by_query(read):
     assert (query.num_runs, query.num_failures) == (1, 0)
 
 
+@cases("first_fails", True, False)
+def test_a_stage_that_jobs_share_belongs_to_the_first_that_is_kept(read, first_fails):
+    """Jobs that run at once share the running stage of an RDD, with its number."""
+    log = LogBuilder().executor("0")
+    shared = stage_info(0, 2)
+    log.job(0, [shared, stage_info(1, 1, (0,))], at=2000).job(1, [shared, stage_info(2, 1, (0,))], at=2001)
+    log.run(0, 2000, 2100, "ShuffleMapTask").run(2, 2100, 2200).job_end(1, 2200)
+    if first_fails:
+        log.submit(1, 2200).complete(1, 2300, failure="boom").job_end(0, 2300, "JobFailed")
+    else:
+        log.run(1, 2200, 2300).job_end(0, 2300)
+    found = read(log.end())
+    assert [query.dag.stage_ids for query in found.queries] == ([(0, 2)] if first_fails else [(0, 1), (2,)])
+    assert found.report.outside_parents == (not first_fails)
+
+
 def test_executors_that_leave_at_the_end_are_not_lost(read):
     log = small_log().executor("1").remove("1", 8999, "worker lost").remove("0", 9000, "worker lost")
     assert [each.lost for each in read(log).executors] == [False, True]
