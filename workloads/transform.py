@@ -109,7 +109,7 @@ class AttributeDistribution:
         >>> from workloads import AttributeDistribution, batch_arrivals, synthetic_profiles
         >>> jobs = batch_arrivals(synthetic_profiles(), num_jobs=3, seed=1)
         >>> AttributeDistribution(slack=(2, 2), weights=(1, 4, 16)).draw(jobs).attributes[0]
-        JobAttributes(weight=16.0, deadline_ms=inf, slack=2.0, tenant='default')
+        JobAttributes(weight=4.0, deadline_ms=inf, slack=2.0, tenant='default')
     """
 
     slack: tuple[float, float] | None = None
