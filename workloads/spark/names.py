@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-__all__ = ["query_name", "without_run"]
+__all__ = ["group_name", "query_name", "without_run"]
 
 #: Maximum length of a description that is used; the plugin for Spark cuts longer ones in the same way.
 LONGEST_DESCRIPTION = 1024
@@ -48,7 +48,19 @@ def query_name(descriptions: Iterable[str], call_site: str, group: str) -> str:
     """
     texts = [text for text in descriptions if text and not _NO_NAME.fullmatch(text)]
     given = [text for text in texts if not _CALL_SITE.fullmatch(text)]
-    return next((name for text in (*given, *texts, call_site, group) if (name := without_run(text))), "")
+    names = (without_run(text) for text in (*given, *texts, call_site, group))
+    return next((name for name in names if name not in ("", "*")), "")
+
+
+def group_name(group: str, description: str) -> str:
+    """Return the job group that the application chose for a job; empty if there is none.
+
+    Spark sets groups itself, for one run each: for broadcasts (3.0 to 3.4), batches of a stream, and statements of the
+    Thrift server. The group of a stream is its name.
+    """
+    if group and f"runId = {group}" in description:
+        return without_run(description)
+    return "" if f"(runId {group})" in description or re.fullmatch(_UUID, group) else group
 
 
 def without_run(text: str) -> str:

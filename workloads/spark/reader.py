@@ -21,7 +21,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from workloads.job import MOST_TASKS, Wave, WorkloadError
-from workloads.spark.names import without_run
+from workloads.spark.names import group_name
 from workloads.spark.removals import is_loss
 
 NAN = float("nan")
@@ -167,7 +167,7 @@ class EventTables:
     ignored: Counter[str] = field(default_factory=Counter)
     tally: Counter[str] = field(default_factory=Counter)
     _unknown_ends: dict[int, float] = field(default_factory=dict)
-    _properties: dict[int, _Event] = field(default_factory=dict)
+    _properties: dict[int, dict[str, Any]] = field(default_factory=dict)
     _tasks: tuple[array[int], ...] = field(default_factory=lambda: tuple(array("q") for _ in _TASK_COLUMNS))
 
     def add(self, name: str, event: _Event | None) -> None:
@@ -323,33 +323,31 @@ class EventTables:
         self._check_version(event, "Stage Infos")
         infos = event["Stage Infos"]
         stage_ids = tuple(sorted(self._stage(info).stage_id for info in infos))
-        self._add_job(
-            int(event["Job ID"]), stage_ids, _ms(event["Submission Time"]), event.get("Properties") or {}
+        job_id, submitted_ms = int(event["Job ID"]), _ms(event["Submission Time"])
+        self.jobs[job_id] = self._job(job_id, stage_ids, submitted_ms, self._job_properties(event))
+
+    def _job(
+        self, job_id: int, stage_ids: tuple[int, ...], submitted_ms: float, properties: Mapping[str, Any]
+    ) -> Job:
+        call_site = self.stages[stage_ids[-1]].call_site if stage_ids else ""
+        return Job(
+            job_id=job_id, stage_ids=stage_ids, submitted_ms=submitted_ms, call_site=call_site, **properties
         )
 
-    def _add_job(
-        self, number: int, stage_ids: tuple[int, ...], submitted_ms: float, properties: _Event
-    ) -> None:
+    def _job_properties(self, event: _Event) -> dict[str, Any]:
+        """Return the fields of a `Job` that Spark keeps as properties, also of its stages; note a nested execution."""
+        properties = event.get("Properties") or {}
         execution = properties.get("spark.sql.execution.id")
         root = properties.get("spark.sql.execution.root.id", execution)
         if root is not None and execution is not None and int(root) != int(execution):
             self.roots[int(execution)] = int(root)
         description = str(properties.get("spark.job.description") or "")
-        group = str(properties.get("spark.jobGroup.id") or "")
-        if group and f"(runId {group})" in description:
-            group = ""  # Spark 3.0 to 3.4 puts the job of a broadcast into a group of its own
-        elif group and f"runId = {group}" in description:
-            group = without_run(description)  # a stream is a group of Spark's
-        self.jobs[number] = Job(
-            job_id=number,
-            execution=None if root is None else int(root),
-            description=description,
-            stage_ids=stage_ids,
-            submitted_ms=submitted_ms,
-            pool=str(properties.get("spark.scheduler.pool") or ""),
-            group=group,
-            call_site=self.stages[stage_ids[-1]].call_site if stage_ids else "",
-        )
+        return {
+            "execution": None if root is None else int(root),
+            "description": description,
+            "pool": str(properties.get("spark.scheduler.pool") or ""),
+            "group": group_name(str(properties.get("spark.jobGroup.id") or ""), description),
+        }
 
     def _end_job(self, event: _Event) -> None:
         number, ended_ms = int(event["Job ID"]), _ms(event["Completion Time"])
@@ -372,9 +370,7 @@ class EventTables:
             for number, stage in left.items()
             if number not in parents and stage.submitted_ms <= stage.completed_ms
         ]
-        last.sort(
-            key=lambda stage: (stage.completed_ms, not stage.writes_shuffle, stage.stage_id), reverse=True
-        )
+        last.sort(key=lambda stage: (stage.completed_ms, stage.stage_id), reverse=True)
         ready: list[SparkStage] = []
         restored = 0
         for number, ended_ms in sorted(self._unknown_ends.items(), key=lambda each: each[1]):
@@ -391,9 +387,11 @@ class EventTables:
             submitted_ms = min(
                 stage.submitted_ms for stage in own.values() if not math.isnan(stage.submitted_ms)
             )
-            properties = next((self._properties[each] for each in own if each in self._properties), {})
-            self._add_job(number, tuple(sorted(own)), submitted_ms, properties)
-            self.jobs[number] = replace(self.jobs[number], ended_ms=ended_ms)
+            properties = next(
+                (self._properties[each] for each in own if each in self._properties), self._job_properties({})
+            )
+            job = self._job(number, tuple(sorted(own)), submitted_ms, properties)
+            self.jobs[number] = replace(job, ended_ms=ended_ms)
             restored += 1
         return restored
 
@@ -408,9 +406,9 @@ class EventTables:
     def _submit_stage(self, event: _Event) -> None:
         info = event["Stage Info"]
         if int(info["Stage ID"]) not in self.stages:  # the start of its job is not in the log
-            self._properties[int(info["Stage ID"])] = event.get("Properties") or {}
+            self._properties[int(info["Stage ID"])] = self._job_properties(event)
         stage = self._stage(info)
-        submitted_ms = stage.submitted_ms if stage.attempts else float(info.get("Submission Time", NAN))
+        submitted_ms = stage.submitted_ms if stage.attempts else _known_ms(info, "Submission Time")
         self.stages[stage.stage_id] = replace(stage, attempts=stage.attempts + 1, submitted_ms=submitted_ms)
 
     def _complete_stage(self, event: _Event) -> None:
@@ -418,12 +416,12 @@ class EventTables:
         stage = self._stage(info)
         if not info.get("Failure Reason"):
             # The event of its submission may have been dropped.
-            submitted_ms = stage.submitted_ms if stage.attempts else float(info.get("Submission Time", NAN))
+            submitted_ms = stage.submitted_ms if stage.attempts else _known_ms(info, "Submission Time")
             self.stages[stage.stage_id] = replace(
                 stage,
                 submitted_ms=submitted_ms,
                 completed=True,
-                completed_ms=float(info.get("Completion Time", NAN)),
+                completed_ms=_known_ms(info, "Completion Time"),
             )
 
     def _start_task(self, event: _Event) -> None:
@@ -534,6 +532,11 @@ def _ms(value: Any) -> float:
     if not abs(time := float(value)) < 2.5e14:
         raise ValueError(f"time: {value}")
     return time
+
+
+def _known_ms(info: _Event, name: str) -> float:
+    """Return a time, ms; NaN if it is not given."""
+    return _ms(info[name]) if name in info else NAN
 
 
 def _plan(root: _Event | None) -> tuple[str, ...]:

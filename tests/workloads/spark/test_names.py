@@ -18,6 +18,8 @@ LISTING = "Listing leaf files and directories for 43 paths:<br/>file:/a, ..."
     ([BROADCAST, LISTING, "Job group for statement 12"], ANOTHER, "g", ANOTHER),
     ([LISTING, "nightly"], ANOTHER, "g", "nightly"),
     ([], "", "g", "g"),
+    ([UUID], "", "g", "g"),
+    ([UUID], "", UUID, ""),
     ([""], "", "", ""),
     ([" \n", "nightly"], SITE, "g", "nightly"),
     (["parquet at <unknown>:0", "x"], "", "", "x"),

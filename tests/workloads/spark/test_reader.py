@@ -98,6 +98,17 @@ def test_stages_begin_end_and_write_shuffles():
     assert (stage.attempts, stage.submitted_ms, stage.completed, stage.completed_ms) == (2, 2010.0, True, 2300.0)
 
 
+@cases("event, name", ("StageSubmitted", "Submission Time"), ("StageCompleted", "Completion Time"))
+def test_times_of_stages(event, name):
+    log = LogBuilder().job(0, [stage_info(0, 1)], at=2000).submit(0, 2010).complete(0, 2100)
+    last(log, event)["Stage Info"][name] = -math.inf
+    with pytest.raises(ValueError, match="time: -inf"):
+        tables(log)
+    del last(log, event)["Stage Info"][name]
+    stage = tables(log).stages[0]
+    assert math.isnan(stage.submitted_ms if event == "StageSubmitted" else stage.completed_ms)
+
+
 @pytest.mark.parametrize("count", [0, 1, MOST_TASKS])
 def test_numbers_of_tasks(count):
     log = LogBuilder().job(0, [stage_info(0, count)], at=2000)
@@ -201,7 +212,9 @@ def test_nested_executions_belong_to_their_root():
     ("broadcast exchange (runId r-1)", "reports", "reports"),  # Spark 3.5
     (f"orders\nid = {UUID}\nrunId = {OTHER}\nbatch = 7", OTHER, "orders"),
     (f"id = {UUID}<br/>runId = {OTHER}<br/>batch = init", OTHER, f"stream {UUID}"),
-    ("", OTHER, OTHER),
+    ("select 1", OTHER, ""),  # Thrift server
+    ("", f"reports {OTHER}", f"reports {OTHER}"),
+    ("nightly", "", ""),
 )  # fmt: skip
 def test_groups_that_spark_sets_are_no_groups_of_the_application(description, group, expected):
     named = {"spark.job.description": description, "spark.jobGroup.id": group}
@@ -270,6 +283,15 @@ def test_jobs_without_a_start_are_restored():
     last(log, "StageCompleted")["Stage Info"]["Submission Time"] = 2000
     log.events = [event for event in log.events if not event["Event"].endswith("StageSubmitted")]
     assert restored(log, keep=0)[0].jobs[0].submitted_ms == 2000.0
+
+
+@cases("properties", {"spark.sql.execution.id": "x"}, {"spark.sql.execution.id": "1" * 5000}, [1], "x")
+def test_properties_of_a_stage_without_a_job_are_checked(properties):
+    log = overlapping()
+    log.events = [event for event in log.events if not event["Event"].endswith("JobStart")]
+    last(log, "StageSubmitted")["Properties"] = properties
+    with pytest.raises((AttributeError, ValueError)):
+        tables(log)
 
 
 def test_jobs_of_which_too_little_is_known_are_not_restored():
