@@ -165,6 +165,9 @@ def make_scheduler(spec: SchedulerLike, seed: int = 0) -> DecidesStages:
         except (PartError, PolicyFileError) as error:
             raise SchedulerError(f"scheduler {spec!r}: {error}") from None
     near = did_you_mean(name, [*SCHEDULERS, LEARNED])
+    module = name.removesuffix(".py")
+    if not near and not colon and Path(f"{module}.py").is_file():
+        near = f" (did you mean a class in that file, '{module}:CLASS'?)"
     if not (colon and has_guard) or name in SCHEDULERS or (near and not is_custom(spec)):
         known = ", ".join(map(signature, SCHEDULERS))
         raise SchedulerError(
