@@ -107,7 +107,7 @@ def _notes(found: WhatIf) -> list[str]:
             f"{late.size} of {waited_s.size} jobs arrived without any executor, and waited {late.mean():.1f} s on "
             "average for the first one, in the log and under every scheduler."
         )
-    if any(each.slots.size for each in found.logged):
+    if any(each.cluster_in(period) != each.cluster for each in found.logged for period in each.periods()):
         notes.append(
             "Executors of an application that was alone come as in the log, under every scheduler, and stay while jobs "
             "run; with dynamic allocation, Spark might ask for them at other times."
@@ -150,7 +150,9 @@ def _check(found: WhatIf) -> list[str]:
     """Return lines about the difference between measured times and the simulation of the jobs as they ran."""
     table = found.as_it_ran()
     if table.empty:
-        return ["No job ended under a scheduler of Spark's own: the simulation cannot be checked."]
+        return [
+            "The simulation cannot be checked: no job ended under Spark's own schedulers on executors of the log."
+        ]
     measured_s, simulated_s = np.average(
         table[["measured_s", "simulated_s"]].to_numpy(), axis=0, weights=table["jobs"]
     )

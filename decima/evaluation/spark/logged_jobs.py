@@ -210,7 +210,7 @@ def _logged(
                     for place, stage in enumerate(profile.stages)
                 )
             )
-            profiles.append(_with_cold_starts(profile) if cluster.moving_delay_ms == 0 else profile)
+            profiles.append(_with_cold_starts(profile, run) if cluster.moving_delay_ms == 0 else profile)
         as_logged = not executors and len(applications) == 1
         slots = np.array(list(_slots_over_time(applications).items()) if as_logged else np.empty((0, 2)))
         found = LoggedJobs(
@@ -236,18 +236,25 @@ def _arrivals(app: SparkApplication, cluster: ClusterConfig, shared: bool) -> li
     return list(zip(arrival_ms, runs, strict=True))
 
 
-def _with_cold_starts(profile: JobProfile) -> JobProfile:
+def _with_cold_starts(profile: JobProfile, run: SparkQuery) -> JobProfile:
     """Return the same job on a cluster in which executors keep their JVM, with the cold starts of its own run.
 
-    Durations of the fresh wave become durations of the first wave: a job that warmed up new executors in the log does
-    so under every scheduler.
+    Durations of the fresh wave become durations of the first wave, in the proportion of the run: a job that warmed up
+    new executors in the log does so under every scheduler.
     """
+    place, wave, level = (run.tasks[name].to_numpy() for name in ("stage", "wave", "level"))
     stages = []
-    for stage in profile.stages:
-        fresh, first, rest = (stage.durations.table(wave) for wave in Wave)
-        either = {level: [*fresh[level], *first[level]] for level in fresh}
+    for number, stage in enumerate(profile.stages):
+        fresh, first, rest = (stage.durations.table(each) for each in Wave)
+        for modelled in set(fresh) - set(level[place == number].tolist()):
+            num_fresh, num_first = (
+                int(((place == number) & (wave == each)).sum()) for each in (Wave.FRESH, Wave.FIRST)
+            )
+            fresh[modelled] = np.repeat(fresh[modelled], num_fresh)
+            first[modelled] = np.repeat(first[modelled], num_first if num_fresh else 1)
+        either = {each: [*fresh[each], *first[each]] for each in fresh}
         tables = (
-            {level: list(durations) for level, durations in table.items() if len(durations)}
+            {each: list(durations) for each, durations in table.items() if len(durations)}
             for table in (either, rest)
         )
         durations = TaskDurations.from_tables({}, *tables, mean_ms=stage.durations.given_mean_ms)
