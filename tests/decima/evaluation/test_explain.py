@@ -132,13 +132,18 @@ def test_differing_decisions_and_tables(policy: Path) -> None:
 
 
 def test_an_explanation_is_of_its_observation(policy: Path) -> None:
-    """A job has ended, an executor leaves its job, and some tasks of a stage are claimed."""
-    cluster = replace(CLUSTER, knowledge=Knowledge(job_error=0.5))
-    here, network = conditions(seed=SEED, num_jobs=8, cluster=cluster), load_policy(policy)
-    for number, (_, seen, decision) in enumerate(replay(here, SEED, network)):  # noqa: B007
+    """A job has ended, an executor leaves its job, some tasks are claimed, and the rule's limit is out of reach."""
+    cluster = ClusterConfig(num_executors=12, knowledge=Knowledge(job_error=0.5))
+    here, rule = conditions(seed=SEED, num_jobs=12, cluster=cluster), make_scheduler("priced-srpt")
+    rule.reset(cluster)
+    for number, (_, seen, decision) in enumerate(replay(here, SEED, load_policy(policy))):  # noqa: B007
         candidates = np.flatnonzero(seen.schedulable)
         claimed = (seen.remaining_tasks > seen.unclaimed_tasks)[candidates]
-        if decision and seen.source >= 0 and seen.job_id[seen.source] != seen.source and claimed.any():
+        by_rule = rule.decide(seen)
+        if not (decision and by_rule and seen.source >= 0 and claimed.any()):
+            continue
+        gets_less = by_rule.limit > seen.held(int(seen.stage_job[by_rule.stage])) + seen.offered
+        if gets_less and seen.job_id[seen.source] != seen.source:
             break
     else:
         pytest.fail("the episode has no such decision")
@@ -156,10 +161,10 @@ def test_an_explanation_is_of_its_observation(policy: Path) -> None:
     assert sorted(places) == candidates.tolist()
     assert found.stages["tasks"].tolist() == seen.unclaimed_tasks[places].tolist()
     assert found.stages["mean_s"].tolist() == (seen.mean_task_ms[places] / 1000).tolist()
-    job = seen.stage_job[decision.stage]
-    more = min(decision.limit - seen.held(job), seen.offered, seen.unclaimed_tasks[decision.stage])
-    stage_number = decision.stage - seen.job_first_stage[job]
-    assert found.chosen == (seen.job_id[job], stage_number, seen.held(job) + more)
+    for told, made in ((found.chosen, decision), (found.by_rule, by_rule)):
+        job = seen.stage_job[made.stage]
+        more = min(made.limit - seen.held(job), seen.offered, seen.unclaimed_tasks[made.stage])
+        assert told == (seen.job_id[job], made.stage - seen.job_first_stage[job], seen.held(job) + more)
     # The effect of each feature on the log-probability of the chosen stage.
     model = load_network(policy)
     graph = Featurizer(model.config).graph(seen)
