@@ -8,6 +8,7 @@ import pytest
 
 from simulator import ClusterConfig, EpisodeRecord, ExecutorClass
 from workloads import JobAttributes, JobProfile, JobSequence, StageProfile, TaskDurations
+from workloads.sources.carbon import open_signal
 
 NAN = float("nan")
 
@@ -123,6 +124,35 @@ def test_unfinished_jobs_tasks_and_moves_count_until_the_end() -> None:
     assert (episode.busy_ms.tolist(), episode.moving_ms.tolist()) == ([220.0, 0.0], [40.0, 10.0])
     assert np.isnan(episode.mean_jct_ms)
     assert np.isnan(episode.jct_percentile_ms(95))
+
+
+@pytest.mark.parametrize("idle_watts", [0.0, 50.0])
+def test_a_move_after_the_last_job_uses_energy_but_is_not_observed(idle_watts: float) -> None:
+    """Executor 0 moves from 280 to 300; the last job ends at 290."""
+    signal = open_signal("synthetic-solar:60000")
+    episode = record(
+        config=ClusterConfig(2, moving_delay_ms=20.0, signal=signal, executor_watts=100.0, idle_watts=idle_watts),
+        move_executor=np.array([0, 1, 1, 0], np.int32),
+        move_job=np.array([0, 0, 1, 1]),
+        move_depart_ms=np.array([10.0, 10.0, 150.0, 280.0]),
+        end_ms=300.0,
+    )
+    assert (episode.observed_ms, episode.utilisation) == (280, pytest.approx(390 / (2 * 280)))
+    assert episode.mean_jobs_in_system == (190 + 250) / 280
+    assert episode.metrics()["moving_ms"] == 80
+    assert episode.executor_hours == pytest.approx((390 + 80) / 3_600_000)
+    idle_ms = 2 * 280 - 390 - 80
+    assert episode.energy_kwh == pytest.approx((100 * 470 + idle_watts * idle_ms) / 1000 / 3_600_000)
+    assert episode.cost_ms("carbon") == pytest.approx(1000 * episode.carbon)
+    # Idle executors are not of a job; the signal hardly changes in 300 ms.
+    assert episode.job_carbon.sum() == pytest.approx(0.1 * episode.executor_hours * signal.at(150.0), rel=0.01)
+
+
+def test_means_are_weighted_by_the_weights_of_completed_jobs() -> None:
+    weights = JobAttributes(weight=3.0), JobAttributes(weight=1.0)
+    assert with_deadlines(*weights).weighted_mean_jct_ms == (3 * 190 + 250) / 4
+    cut = with_deadlines(*weights, completion_ms=np.array([NAN, 290.0]))
+    assert cut.weighted_mean_jct_ms == 250
 
 
 def sized(**changes: object) -> EpisodeRecord:
