@@ -27,6 +27,8 @@ from workloads.errors import DecimaError
 from workloads.grid_jobs import JobSets
 from workloads.reading import LARGEST, all_of, check_num_values, open_regular
 
+#: Number of errors from which on none is described: descriptions of all errors would fill the memory.
+_MOST_ERRORS = 10_000
 #: Letters of action outcomes in recordings.
 _OUTCOMES = {BOOKED: "A", NO_ROOM: "F", EMPTY: "E", VOID: "V"}
 
@@ -234,6 +236,8 @@ def _checked(model: type[_Model], document: Any, path: Path) -> _Model:
     try:
         return model.model_validate(document)
     except ValidationError as error:
+        if error.error_count() > _MOST_ERRORS:
+            raise RecordingError(f"{path}: {error.error_count():,} entries are malformed") from None
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         message = "Input should be an object" if first["type"] == "model_type" else first["msg"]

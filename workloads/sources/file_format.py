@@ -31,6 +31,8 @@ from workloads.imperfections import Imperfections
 from workloads.job import ANY_LEVEL, JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
 from workloads.reading import place_name
 
+#: Number of errors from which on none is described: descriptions of all errors would fill the memory.
+_MOST_ERRORS = 10_000
 #: Maximum length of lists of durations that are cached, as many stages may share them.
 FEW = 16
 
@@ -52,7 +54,7 @@ def _one_of(expected: str) -> Discriminator:
 
 
 _Duration = Annotated[float, Field(ge=0)]
-_Durations = Annotated[list[_Duration], Field(min_length=1)]
+_Durations = Annotated[list[_Duration], Field(min_length=1, fail_fast=True)]
 _Level = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,8}$")]
 
 _WaveDurations = Annotated[
@@ -82,11 +84,14 @@ class _Stage(_Model):
     tasks: Annotated[int, Field(ge=1)]
     duration_ms: _StageDurations
     name: str = ""
-    parents: list[
-        Annotated[
-            Annotated[int, Tag("<number>")] | Annotated[str, Tag("<name>")],
-            _one_of("a stage's number or its name"),
-        ]
+    parents: Annotated[
+        list[
+            Annotated[
+                Annotated[int, Tag("<number>")] | Annotated[str, Tag("<name>")],
+                _one_of("a stage's number or its name"),
+            ]
+        ],
+        Field(fail_fast=True),
     ] = Field(default_factory=list)
     cpu: Annotated[float, Field(ge=0)] = 1.0
     memory: Annotated[float, Field(ge=0)] = 0.0
@@ -107,7 +112,7 @@ class _Attributes(_Model):
 
 
 class _Profile(_Attributes):
-    stages: Annotated[list[_Stage], Field(min_length=1)]
+    stages: Annotated[list[_Stage], Field(min_length=1, fail_fast=True)]
 
 
 class _Job(_Attributes):
@@ -137,7 +142,7 @@ class WorkloadFile(_Model):
     profiles: Annotated[dict[str, _Profile], Field(min_length=1)]
     name: str = ""
     about: dict[str, JsonValue] = Field(default_factory=dict)
-    jobs: Annotated[list[_Job], Field(min_length=1)] = Field(default_factory=list)
+    jobs: Annotated[list[_Job], Field(min_length=1, fail_fast=True)] = Field(default_factory=list)
     seed: Annotated[int, Field(ge=0, lt=2**128)] = 0
     tenants: dict[str, _Tenant] = Field(default_factory=dict)
     errors: _Errors | None = None  # type: ignore[valid-type]
@@ -335,6 +340,8 @@ def first_error(
         model: validated model; the message about an unknown key then suggests a similar key.
         elsewhere: keys to suggest for an unknown key if its place has no similar key.
     """
+    if invalid.error_count() > _MOST_ERRORS:
+        return f"{invalid.error_count():,} entries are malformed"
     error = invalid.errors(include_url=False, include_context=False)[0]
     expected = _EXPECTED.get(error["type"], error["msg"].replace("Input should be", "expected"))
     if error["type"] == "extra_forbidden" and model is not None:

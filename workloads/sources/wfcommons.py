@@ -55,12 +55,12 @@ class _Model(BaseModel):
 class _Task(_Model):
     id: str
     name: str
-    parents: list[str]
-    children: list[str]
+    parents: Annotated[list[str], Field(fail_fast=True)]
+    children: Annotated[list[str], Field(fail_fast=True)]
 
 
 class _Specification(_Model):
-    tasks: Annotated[list[_Task], Field(min_length=1)]
+    tasks: Annotated[list[_Task], Field(min_length=1, fail_fast=True)]
 
 
 class _Measured(_Model):
@@ -71,7 +71,7 @@ class _Measured(_Model):
 
 
 class _Execution(_Model):
-    tasks: list[_Measured]
+    tasks: Annotated[list[_Measured], Field(fail_fast=True)]
     executed_at: str = Field("", alias="executedAt")
 
 
