@@ -368,6 +368,19 @@ class JobProfile:
         """
         return self._longest_path([stage.durations.mean_ms for stage in self.stages])
 
+    @cached_property
+    def path_rank(self) -> NDArray[np.int64]:
+        """Rank of each stage by the longest path from it (``height_ms``), 0 for the longest; int64 [num_stages].
+
+        Of stages with equal paths, the stage with more work on its critical path comes first, then the stage with more
+        tasks, then the stage with the lower number. So the order of different stages does not depend on their numbers.
+        """
+        fewer = [-stage.num_tasks for stage in self.stages]
+        path_rank = np.empty(self.num_stages, dtype=np.int64)
+        path_rank[np.lexsort((fewer, -self.critical_path_ms, -self.height_ms))] = np.arange(self.num_stages)
+        path_rank.setflags(write=False)
+        return path_rank
+
     def _longest_path(self, lengths: list[float]) -> NDArray[np.float64]:
         path = np.array(lengths)
         for stage in reversed(list(nx.topological_sort(self.to_networkx()))):

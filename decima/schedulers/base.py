@@ -110,11 +110,14 @@ def all_offered(observation: Observation, stage: int) -> Decision:
 
 
 def last_resort(observation: Observation) -> Decision | None:
-    """Return a decision for the first schedulable stage in the last offer before a standstill; otherwise None.
+    """Return a decision for the first job's next stage in the last offer before a standstill; otherwise None.
 
     Limits may leave all executors idle, because they count executors that are too small for their job's stages.
     """
-    return all_offered(observation, int(observation.schedulable.argmax())) if observation.last_call else None
+    if not observation.last_call:
+        return None
+    stages = observation.next_stage
+    return all_offered(observation, int(stages[stages >= 0][0]))
 
 
 def num_committed(observation: Observation, decision: Decision) -> int:

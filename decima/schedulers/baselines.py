@@ -176,7 +176,8 @@ class Tetris(Scheduler):
     """Choose the stage whose demand aligns best with the offered executor, for all executors that it can use.
 
     The defaults are pure packing, as in the Decima paper. The parameters add terms of the Tetris paper: a higher score
-    for jobs with little remaining work, and exclusion of jobs with many executors. Ties: the first stage.
+    for jobs with little remaining work, and exclusion of jobs with many executors. Ties: the first job, and in
+    a job the stage with the longest path to the job's end.
 
     Args:
         remaining: weight of the remaining work; 1 is the weight of packing.
@@ -193,6 +194,9 @@ class Tetris(Scheduler):
             raise ValueError(f"the fairness must be at least 0 and below 1, got {fairness:g}")
         self.remaining = remaining
         self.fairness = fairness
+        self._path_rank: PerJob[NDArray[np.int64]] = PerJob(
+            lambda profile, _: profile.path_rank, np.concatenate
+        )
 
     def decide(self, observation: Observation) -> Decision | None:
         """Choose the candidate stage with the highest score, see the class."""
@@ -203,8 +207,12 @@ class Tetris(Scheduler):
         return all_offered(observation, int(stages[score.argmax()]))
 
     def candidates(self, observation: Observation) -> NDArray[np.int64]:
-        """Return the schedulable stages of jobs that ``fairness`` does not exclude, int64 [candidates]."""
+        """Return the schedulable stages of jobs that ``fairness`` does not exclude, int64 [candidates].
+
+        They are sorted by the arrival of their jobs, and in a job by the longest path.
+        """
         stages = np.flatnonzero(observation.schedulable)
+        stages = stages[np.lexsort((self._path_rank(observation)[stages], observation.stage_job[stages]))]
         if not self.fairness:
             return stages
         jobs = observation.stage_job[stages]

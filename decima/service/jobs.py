@@ -220,6 +220,7 @@ class LiveJobs:
         job.running, job.done, job.finished_ms = [0] * size, [0] * size, [0.0] * size
         job.ready, job.complete = [False] * size, [False] * size
         observed, running_ms = [0] * size, [0.0] * size
+        opened = []
         for stage in message.stages:
             place = place_of.get(stage.id, -1)
             if place < 0:
@@ -232,10 +233,13 @@ class LiveJobs:
             job.ready[place] = stage.state == "ready"
             job.complete[place] = complete
             if stage.state == "ready" and job.ranks[place] < 0:
-                job.ranks[place] = next(self._ready_ranks)
+                opened.append(place)
             if stage.mean_ms is not None:
                 observed[place], job.finished_ms[place] = stage.done, stage.mean_ms * stage.done
             running_ms[place] = stage.running_ms if job.running[place] else 0.0
+        # Of the stages that became ready since the last question, the longest path is first, as in the simulator.
+        for place in sorted(opened, key=job.estimate.profile.path_rank.__getitem__):
+            job.ranks[place] = next(self._ready_ranks)
         rows = job.rows
         rows["finished"], rows["finished_ms"] = observed, job.finished_ms
         rows["running"], rows["running_ms"] = job.running, running_ms

@@ -336,9 +336,10 @@ class Snapshot:
         ]
         # Ready stages come first, in the order in which they became ready, then stages that are not ready.
         following, best = -1, (True, 0)
+        path_rank = job.estimate.profile.path_rank
         for stage, may in enumerate(schedulable):
             if may:
-                key = (False, job.ranks[stage]) if job.ready[stage] else (True, 0)
+                key = (False, job.ranks[stage]) if job.ready[stage] else (True, int(path_rank[stage]))
                 if following < 0 or key < best:
                     following, best = first + stage, key
         rows = self._stage_rows[first : self._first[place + 1]]

@@ -168,6 +168,7 @@ def estimate(
         config.warmup_delay_ms,
         semantics.nearest_level,
         semantics.waiting_keeps_jvm,
+        semantics.longest_path_first,
     )
 
 
@@ -180,6 +181,7 @@ def _estimate(
     warmup_delay_ms: float,
     nearest_level: bool,
     waiting_keeps_jvm: bool,
+    longest_path_first: bool,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     job = pack(profile)
     stages, seats = job.stages, np.zeros(profile.num_stages, dtype=np.int64)
@@ -194,6 +196,7 @@ def _estimate(
         work,
         np.array(limits),
         stages,
+        stages["path_rank"].copy() if longest_path_first else np.arange(len(stages)),
         seats,
         job.children,
         levels,

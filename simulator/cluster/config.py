@@ -84,6 +84,10 @@ class Semantics:
     """Only stages with complete parents may be chosen; else also stages whose parents have started their last tasks;
     their executors wait in the job. Neither source does it. It saves nearly all decisions where jobs have many small
     stages and tasks take much longer than moves, as in traces."""
+    longest_path_first: bool = True
+    """Of several stages that become ready at the same time, the stage with the longest path to the end of its job
+    (``JobProfile.path_rank``) is first in the order of ready stages; else the stage with the lowest number, as in the
+    published simulator and in Spark. The paper does not state an order."""
     offer_after_tasks: bool = False
     """An executor is offered after each task, as in Spark; else it stays on its stage while the stage has remaining
     tasks. Neither source does it."""
@@ -103,7 +107,7 @@ class Semantics:
 PAPER = Semantics()
 DECIMA_SIM = Semantics(**{switch.name: False for switch in fields(Semantics)})
 TRACE = Semantics(ready_stages_only=True)
-SPARK = Semantics(ready_stages_only=True, offer_after_tasks=True)
+SPARK = Semantics(ready_stages_only=True, longest_path_first=False, offer_after_tasks=True)
 #: Semantics by their names in files and on the command line.
 SEMANTICS = {"paper": PAPER, "decima-sim": DECIMA_SIM, "trace": TRACE, "spark": SPARK}
 

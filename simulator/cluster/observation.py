@@ -280,9 +280,11 @@ class Observation:
     job_incomplete_stages = _of_jobs("incomplete_stages", np.int64)
     """[J] number of the job's incomplete stages."""
     next_stage = _of_jobs("next_stage", np.int64)
-    """[J] the job's next stage by the rule of the published simulator, index in the stage arrays; -1 for none.
+    """[J] the job's next stage, index in the stage arrays; -1 for none.
 
-    This is the schedulable stage that became ready first; if no stage is ready, the first schedulable stage.
+    This is the schedulable stage that became ready first; if no stage is ready, the first schedulable stage. Of stages
+    that became ready at the same time, and of stages that are not ready, the first one has the longest path to the end
+    of the job (``Semantics.longest_path_first``).
     """
     job_arrival_ms = _of_jobs("arrival_ms", np.float64)
     """[J] arrival time, ms."""

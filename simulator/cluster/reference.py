@@ -162,7 +162,8 @@ class ReferenceCluster(ReferenceExecutors):
         self._live.append(job)
         for stage in job.stages:
             if not stage.parents:
-                stage.rank = next(self._next_rank)
+                stage.rank = self._next_rank + stage.path_rank
+        self._next_rank += len(job.stages)
         self._profiles = tuple(live.profile for live in self._live)
         self._reward.add_job(self.clock.now, job.number)
         self._num_losses = 0
@@ -201,7 +202,9 @@ class ReferenceCluster(ReferenceExecutors):
         waiting = [child for child in stage.children if not child.ready]
         opened = [child for child in waiting if all(parent.complete for parent in child.parents)]
         for child in opened:
-            child.rank = next(self._next_rank)
+            child.rank = self._next_rank + child.path_rank
+        if opened:
+            self._next_rank += len(stage.job.stages)
         return bool(opened)
 
     def _end(self, job: Job) -> None:

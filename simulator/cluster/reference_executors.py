@@ -47,9 +47,14 @@ class ReferenceExecutors(BaseCluster):
         check_demands(config, sequence)
         self.clock = simpy.Environment(initial_time=0.0)
         self._jobs = jobs_of(self._known)
+        for job in self._jobs:
+            seen = self._estimates[job.number].profile if self._estimates else job.profile
+            by_path = config.semantics.longest_path_first
+            for stage in job.stages:
+                stage.path_rank = int(seen.path_rank[stage.number]) if by_path else stage.number
         self._live: list[Job] = []
         self._num_arrived = 0
-        self._next_rank = count()
+        self._next_rank = 0  # least rank of the stages that become ready next
         self._class_ids = range(len(config.executor_classes))
         class_ids = [
             class_id for class_id in self._class_ids for _ in range(config.executor_classes[class_id].count)
@@ -311,7 +316,9 @@ class ReferenceExecutors(BaseCluster):
         return all(self._unclaimed(parent) <= 0 for parent in stage.parents)
 
     def _first_schedulable(self, class_id: int) -> Stage | None:
-        stages = (stage for job in self._live for stage in job.stages)
+        stages = (
+            stage for job in self._live for stage in sorted(job.stages, key=lambda each: each.path_rank)
+        )
         return next((stage for stage in stages if self._is_schedulable(stage, class_id)), None)
 
     def _fits(self, stage: Stage, class_id: int) -> bool:
@@ -329,7 +336,7 @@ class ReferenceExecutors(BaseCluster):
         for place, job in enumerate(self._live):
             first = len(stages)
             schedulable = [stage for stage in job.stages if self._is_schedulable(stage, class_id)]
-            following = min(schedulable, key=lambda stage: stage.rank, default=None)
+            following = min(schedulable, key=lambda stage: (stage.rank, stage.path_rank), default=None)
             unsaturated = sum(self._unclaimed(stage) > 0 for stage in job.stages)
             incomplete = sum(not stage.complete for stage in job.stages)
             next_stage = -1 if following is None else first + following.number

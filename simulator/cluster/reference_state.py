@@ -62,6 +62,7 @@ class Stage:
     number: int
     profile: StageProfile
     noise: list[tuple[float, float]] = field(default_factory=list)  # of each task, see `task_noise`
+    path_rank: int = 0  # order of stages that become ready at the same time
     rank: float = math.inf  # ascending in the order in which stages become ready; infinite until then
     parents: list[Stage] = field(default_factory=list)
     children: list[Stage] = field(default_factory=list)

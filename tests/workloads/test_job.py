@@ -1,12 +1,13 @@
 """Jobs, stages and durations: derived values, and invalid arguments."""
 
 import re
+from random import Random
 from typing import Any
 
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, strategies as st
 
 from tests.cases import cases
 from tests.refusal import one_line
@@ -107,6 +108,35 @@ def test_impossible_stages(arguments: dict[str, Any], message: str) -> None:
     valid: dict[str, Any] = {"num_tasks": 1, "durations": SECOND}
     with pytest.raises(WorkloadError, match=message):
         StageProfile(**valid | arguments)
+
+
+def test_stages_are_ranked_by_path_then_work_then_tasks_then_number() -> None:
+    tasks_and_seconds = [(1, 1), (2, 1), (1, 1), (2, 2), (3, 1), (2, 2), (2, 2), (1, 1)]
+    profile = JobProfile(
+        "job",
+        tuple(StageProfile(tasks, TaskDurations.constant(1000.0 * s)) for tasks, s in tasks_and_seconds),
+        np.array([(0, 1), (1, 2), (4, 7)]),
+    )
+    assert profile.height_ms.tolist() == [3000.0, 2000.0, 1000.0, 2000.0, 2000.0, 2000.0, 2000.0, 1000.0]
+    assert profile.critical_path_ms[1:7].tolist() == [3000.0, 1000.0, 4000.0, 4000.0, 4000.0, 4000.0]
+    assert profile.path_rank.tolist() == [0, 5, 6, 2, 1, 3, 4, 7]
+
+
+@given(job_profiles(), st.randoms(use_true_random=False))
+def test_the_ranks_of_different_stages_do_not_depend_on_their_numbers(profile: JobProfile, random: Random) -> None:
+    order = list(range(profile.num_stages))
+    random.shuffle(order)
+    number = {stage: place for place, stage in enumerate(order)}
+    edges = np.array([(number[parent], number[child]) for parent, child in profile.edges.tolist()], dtype=np.int64)
+    renumbered = JobProfile(profile.name, tuple(profile.stages[stage] for stage in order), edges)
+    one, other = (
+        [
+            (each.height_ms[stage], each.critical_path_ms[stage], each.stages[stage].num_tasks)
+            for stage in np.argsort(each.path_rank)
+        ]
+        for each in (profile, renumbered)
+    )
+    assert one == other
 
 
 def test_the_graph_of_a_job() -> None:

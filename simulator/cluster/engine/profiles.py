@@ -34,6 +34,7 @@ STAGE = record(
     ("open_parents", _INT),  # parents that are not saturated; with `ready_stages_only`, not complete
     ("incomplete_parents", _INT),  # parents that are not complete
     ("open_order", _INT),  # ascending in the order in which stages became ready (all parents complete)
+    ("path_rank", _INT),  # rank in the job: the order of stages that become ready at the same time
     ("first_task", _INT),
     ("returned", _INT),  # task whose run was lost last, the first of a linked list
     ("lost_outputs", _INT),  # finished tasks whose output is lost
@@ -71,6 +72,7 @@ def pack(profile: JobProfile) -> Packed:
     stages["num_tasks"] = [stage.num_tasks for stage in profile.stages]
     stages["open_parents"] = stages["incomplete_parents"] = [len(parents) for parents in profile.parents]
     stages["open_order"] = stages["returned"] = -1
+    stages["path_rank"] = profile.path_rank
     stages["first_task"] = block_starts(stages["num_tasks"])
     stages["first_child"] = block_starts(num_children)
     stages["end_child"] = stages["first_child"] + num_children

@@ -233,6 +233,7 @@ def add_job(state, job, level_noise, noise):
     for stage_id in range(arriving.first_stage, arriving.end_stage):
         if state.stages[stage_id].incomplete_parents == 0:
             tasks.make_ready(state, stage_id)
+    cluster.next_opened += arriving.end_stage - arriving.first_stage
     rows.add(state, job)
     first = state.stages[arriving.first_stage].first_task
     for task in range(len(noise)):

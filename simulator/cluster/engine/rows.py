@@ -5,7 +5,7 @@ In ``state.seen_jobs`` and ``state.seen_stages``, the rows of a class begin with
 
 from __future__ import annotations
 
-from simulator.cluster.engine.tasks import is_schedulable
+from simulator.cluster.engine.tasks import LAST, is_schedulable, turn_of
 from simulator.compiled import inner
 
 
@@ -69,16 +69,15 @@ def update(state, class_id):
 def _update_job(state, job_id, class_id):
     job, all_stages, pair = state.jobs[job_id], state.stages, state.pairs
     num_classes = state.cluster[0].num_classes
-    num_schedulable, next_stage, next_rank = 0, -1, -1
+    num_schedulable, next_stage, next_turn = 0, -1, LAST
     row = class_id * len(all_stages) + job.first_row
     for stage_id in range(job.first_stage, job.end_stage):
         stage, seen = all_stages[stage_id], state.seen_stages[row]
         left = stage.num_tasks - stage.started
         rank = stage.open_order if left > 0 else -1
         schedulable = is_schedulable(stage, pair[stage_id * num_classes + class_id])
-        # Ready stages come before others, in the order in which they became ready.
-        if schedulable and (next_stage < 0 or (rank >= 0 and (next_rank < 0 or rank < next_rank))):
-            next_stage, next_rank = job.first_row + stage_id - job.first_stage, rank
+        if schedulable and turn_of(stage) < next_turn:
+            next_stage, next_turn = job.first_row + stage_id - job.first_stage, turn_of(stage)
         seen.remaining_tasks = left
         seen.unclaimed_tasks = max(left - stage.claimed, 0)
         seen.running_executors = stage.running

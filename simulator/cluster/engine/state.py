@@ -31,7 +31,7 @@ _INT, _FLOAT = np.dtype(np.int64), np.dtype(np.float64)
 CLUSTER = record(
     ("next_order", _INT),  # insertion number of the next event
     ("num_running", _INT),  # running tasks, in the heap
-    ("num_opened", _INT),  # number of stages that became ready so far: the next "open_order"
+    ("next_opened", _INT),  # least "open_order" of the stages that become ready next
     ("num_live", _INT),  # live jobs
     ("num_rows", _INT),  # stages of the live jobs
     ("num_departures", _INT),  # executors that have departed and whose arrival is not scheduled yet
@@ -364,6 +364,10 @@ def allocate(
         ("end_level", level_starts),
     ):
         stages[name] += np.repeat(starts, num_stages)
+    if not config.semantics.longest_path_first:
+        stages["path_rank"] = np.concatenate([np.arange(count) for count in num_stages])
+    elif estimates:
+        stages["path_rank"] = np.concatenate([job.profile.path_rank for job in estimates])
     np.concatenate([job.children for job in packed], out=state.children)
     state.children[:] += np.repeat(jobs["first_stage"], num_edges)
     state.pairs["fits"] = _fits(config, sequence, stages).ravel()

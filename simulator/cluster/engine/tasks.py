@@ -23,6 +23,9 @@ _FRESH, _FIRST, _REST = int(Wave.FRESH), int(Wave.FIRST), int(Wave.REST)
 #: Values of ``next`` for a finished task, a finished task whose output is lost, and a running task that was copied.
 FINISHED, OUTPUT_LOST, COPIED = -2, -3, -4
 
+#: Sort keys of ``turn_of``: first stage that is not ready, and the end.
+NOT_READY, LAST = 2**61, 2**62
+
 
 @inner
 def change(state, job):
@@ -179,14 +182,16 @@ def next_task(state, stage, now):
 @inner
 def complete_stage(state, stage):
     """Complete a stage; return whether a child becomes ready."""
-    state.jobs[state.stages[stage].job].incomplete -= 1
-    opened = False
+    job, opened = state.jobs[state.stages[stage].job], False
+    job.incomplete -= 1
     for edge in range(state.stages[stage].first_child, state.stages[stage].end_child):
         child = state.children[edge]
         state.stages[child].incomplete_parents -= 1
         if state.stages[child].incomplete_parents == 0 and state.stages[child].open_order < 0:
             make_ready(state, child)
             opened = True
+    if opened:
+        state.cluster[0].next_opened += job.end_stage - job.first_stage
     return opened
 
 
@@ -201,10 +206,9 @@ def make_unready(state, stage):
 
 @inner
 def make_ready(state, stage):
-    """Make a stage ready, as all its parents are complete."""
-    state.stages[stage].open_order = state.cluster[0].num_opened
+    """Make a stage ready, as all its parents are complete; stages that become ready together are ordered by rank."""
+    state.stages[stage].open_order = state.cluster[0].next_opened + state.stages[stage].path_rank
     state.stages[stage].open_parents = 0
-    state.cluster[0].num_opened += 1
     state.jobs[state.stages[stage].job].dirty = 1
 
 
@@ -217,6 +221,12 @@ def is_schedulable(stage, pair):
         and stage.selected == 0
         and pair.fits == 1
     )
+
+
+@inner
+def turn_of(stage):
+    """Return the sort key of a schedulable stage (a record) in its job: ready stages in their order, then others."""
+    return stage.open_order if stage.open_order >= 0 else NOT_READY + stage.path_rank
 
 
 @inner
@@ -238,13 +248,13 @@ def first_ready(state, job, class_id):
 @inner
 def next_of_job(state, job, class_id):
     """Return the next stage of a job, see ``Observation.next_stage``; -1 if there is none."""
-    best, best_rank = -1, -1
+    best, best_turn = -1, LAST
     for stage_id in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
         stage = state.stages[stage_id]
-        if is_schedulable(stage, state.pairs[pair_of(state, stage_id, class_id)]):
-            rank = stage.open_order
-            if best < 0 or (rank >= 0 and (best_rank < 0 or rank < best_rank)):
-                best, best_rank = stage_id, rank
+        if turn_of(stage) < best_turn and is_schedulable(
+            stage, state.pairs[pair_of(state, stage_id, class_id)]
+        ):
+            best, best_turn = stage_id, turn_of(stage)
     return best
 
 
@@ -267,7 +277,7 @@ def refresh(state, job):
         for class_id in range(num_classes):
             if is_schedulable(stage, state.pairs[pair_of(state, stage_id, class_id)]):
                 pool = pools[first + class_id]
-                if pool.first_open < 0:
+                if pool.first_open < 0 or stage.path_rank < stages[pool.first_open].path_rank:
                     pool.first_open = stage_id
                 if stage.incomplete_parents > 0:
                     pool.awaited += stage.num_tasks - stage.started - stage.claimed

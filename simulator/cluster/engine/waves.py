@@ -64,7 +64,7 @@ def _largest_normal(count):
 
 
 @compiled
-def estimate(times, work, limits, stages, seats, children, levels, moving_ms, nearest, keeps_jvm):
+def estimate(times, work, limits, stages, turn, seats, children, levels, moving_ms, nearest, keeps_jvm):
     """Estimate the completion time of a job alone with each limit, and the executor time of each stage.
 
     Args:
@@ -72,6 +72,7 @@ def estimate(times, work, limits, stages, seats, children, levels, moving_ms, ne
         work: float64 [limits, stages], executor time, ms; filled in.
         limits: int64 [limits], numbers of executors.
         stages: ``profiles.STAGE`` [stages].
+        turn: int64 [stages], order of stages that become ready at the same time.
         seats: int64 [stages], executors of the cluster that cover the demand of a task.
         children: int64 [edges], children of all stages.
         levels: ``LEVEL``, levels of all stages.
@@ -82,10 +83,12 @@ def estimate(times, work, limits, stages, seats, children, levels, moving_ms, ne
     groups = np.empty(MOST_GROUPS + 2, GROUP)  # serving a stage splits two groups at most
     open_parents, open_ms = np.empty(num_stages, np.int64), np.empty(num_stages)
     ready = np.empty(num_stages, np.int64)  # stages in the order in which they become ready
+    by_turn = np.empty(num_stages, np.int64)
+    by_turn[turn] = np.arange(num_stages)
     for number in range(len(limits)):
         executors, num_ready = 0, 0
         open_ms[:] = 0.0
-        for stage in range(num_stages):
+        for stage in by_turn:
             executors = min(executors + stages[stage].num_tasks, limits[number])
             open_parents[stage] = stages[stage].open_parents
             if open_parents[stage] == 0:
@@ -107,7 +110,13 @@ def estimate(times, work, limits, stages, seats, children, levels, moving_ms, ne
                 open_ms[child] = max(open_ms[child], end_ms)
                 if open_parents[child] == 0:
                     place = num_ready
-                    while place > served + 1 and open_ms[ready[place - 1]] > open_ms[child]:
+                    while place > served + 1 and (
+                        open_ms[ready[place - 1]] > open_ms[child]
+                        or (
+                            open_ms[ready[place - 1]] == open_ms[child]
+                            and turn[ready[place - 1]] > turn[child]
+                        )
+                    ):
                         ready[place] = ready[place - 1]
                         place -= 1
                     ready[place] = child

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import fields, replace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from simulator import (
     ExecutorClass,
     Observation,
     Semantics,
+    make_cluster,
     run_episode,
 )
 from simulator.cluster.reward import RewardMeter
@@ -35,7 +37,7 @@ def test_the_paper_has_all_switches_on_and_the_published_simulator_all_off() -> 
     assert all(getattr(PAPER, switch) is (switch not in ours) for switch in SWITCHES)
     assert all(getattr(DECIMA_SIM, switch) is False for switch in SWITCHES)
     assert ClusterConfig().semantics == PAPER
-    assert len(SWITCHES) == 9
+    assert len(SWITCHES) == 10
 
 
 def one_by_one(observation: Observation) -> Decision | None:
@@ -178,6 +180,21 @@ def test_an_executor_is_offered_after_each_task_or_when_its_stage_has_none_left(
     sequence = jobs(job(stage(3, 10.0)), job(stage(1, 1.0)), at=[0.0, 5.0])
     record, _ = finish(Cluster(config, sequence), lambda seen: give(seen, int(np.flatnonzero(seen.schedulable)[-1]), 1))
     assert record.completion_ms.tolist() == ([31.0, 11.0] if on else [30.0, 31.0])
+
+
+@pytest.mark.parametrize("engine", ["compiled", "simpy"])
+@pytest.mark.parametrize(("semantics", "on"), with_and_without("longest_path_first"))
+def test_of_stages_that_become_ready_together_the_longest_path_or_the_lowest_number_is_first(
+    semantics: Semantics, on: bool, engine: Literal["compiled", "simpy"]
+) -> None:
+    # Two roots: stage 1 is shorter, but leads to stages 2 (1 s), 3 (3 s, one task) and 4 (3 s, two tasks).
+    stages = stage(1, 5000.0), stage(1, 4000.0), stage(1, 1000.0), stage(1, 3000.0), stage(2, 3000.0)
+    profile = job(*stages, edges=[(1, 2), (1, 3), (1, 4)])
+    config = ClusterConfig(1, moving_delay_ms=0.0, warmup_delay_ms=0.0, semantics=semantics, engine=engine)
+    cluster = make_cluster(config, jobs(profile))
+    record, _ = finish(cluster, lambda seen: give(seen, int(seen.next_stage[0]), 1))
+    order = [of_stage for _, of_stage, *_ in sorted(runs(record), key=lambda run: run[4])]
+    assert order == ([1, 0, 4, 4, 3, 2] if on else [0, 1, 2, 3, 4, 4])
 
 
 @pytest.mark.parametrize(("semantics", "on"), with_and_without("honour_max_time"))
