@@ -375,7 +375,7 @@ class JobProfile:
         Of stages with equal paths, the stage with more work on its critical path comes first, then the stage with more
         tasks, then the stage with the lower number. So the order of different stages does not depend on their numbers.
         """
-        fewer = [-stage.num_tasks for stage in self.stages]
+        fewer = -np.array([stage.num_tasks for stage in self.stages])
         path_rank = np.empty(self.num_stages, dtype=np.int64)
         path_rank[np.lexsort((fewer, -self.critical_path_ms, -self.height_ms))] = np.arange(self.num_stages)
         path_rank.setflags(write=False)
