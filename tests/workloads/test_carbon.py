@@ -1,5 +1,6 @@
 """Signals: files, scales, and integrals."""
 
+import gzip
 from pathlib import Path
 
 import numpy as np
@@ -62,6 +63,49 @@ def test_malformed_files_are_refused_in_one_line(tmp_path: Path, text: str, mess
     said = one_line(DecimaError, read_signal, path)
     assert said.startswith(str(path))
     assert message in said
+
+
+@cases(
+    "data, message",
+    (b"0x,100\n60,50\n120,1\n", "line 1: expected lines of a time in seconds and a value"),
+    (b"O,100\n60,50\n120,1\n", "line 1: expected lines of a time in seconds and a value"),
+    (b"nan,nan\n60,50\n120,1\n", "line 1: expected lines of a time in seconds and a value"),
+    (b"time\n60,50\n120,1\n", "line 1: expected lines of a time in seconds and a value"),
+    (b"0,100\n1_0,50\n", "line 2: expected lines of a time in seconds and a value"),
+    ("0,100\n\u0663,50\n".encode(), "line 2: expected lines of a time in seconds and a value"),
+    ("0,100\n60,\u0663\n".encode(), "line 2: the value must be a finite number"),
+    (b"0,100\n1e305,200\n", "line 2: expected lines of a time in seconds and a value"),
+    (b"0,100\n-1e400,200\n", "line 2: expected lines of a time in seconds and a value"),
+    (b"0,100\n60," + b"9" * 131_073, "line 2: field larger than field limit"),
+    (b'0,100\n60,"' + b"9" * 131_073, "line 2: field larger than field limit"),
+    (b"0,100\r60,2\r00\r", "line 3: expected lines of a time in seconds and a value, such as 3600,412"),
+    (b"0,100\n60,\xff\n", "not a text file"),
+)
+def test_damaged_bytes_are_refused_in_one_line(tmp_path: Path, data: bytes, message: str) -> None:
+    path = tmp_path / "signal.csv"
+    path.write_bytes(data)
+    said = one_line(DecimaError, read_signal, path)
+    assert said.startswith(str(path))
+    assert message in said
+    assert len(said) < 400
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_all_ends_of_lines(tmp_path: Path, end: str) -> None:
+    path = tmp_path / "signal.csv"
+    path.write_bytes(f"0,100{end}60,200{end}120,150".encode())
+    signal = read_signal(path)
+    assert (signal.begin_ms, signal.value) == ((0.0, 60_000.0, 120_000.0), (100.0, 200.0, 150.0))
+    assert "lasts for more than 300 years" in one_line(DecimaError, open_signal, f"{path}:1e-300")
+
+
+def test_small_archives_of_long_signals_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "signal.csv.gz"
+    path.write_bytes(gzip.compress(b"# nothing\n" * 2**21) * 8)
+    assert one_line(DecimaError, read_signal, path).startswith(f"{path}: more than 128 MiB, expected a CSV file")
+    monkeypatch.setattr("workloads.sources.carbon.MOST_INTERVALS", 2)
+    path.write_bytes(gzip.compress(b"0,1\n1,1\n2,1\n"))
+    assert one_line(DecimaError, read_signal, path) == f"{path}, line 3: expected at most 2 lines of values"
 
 
 @pytest.mark.parametrize("text", ["missing.csv", "synthetic-solar:0", "synthetic-solar:fast", "synthetic-sun"])

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +14,8 @@ import pytest
 from tests.cases import cases
 from tests.refusal import refusal
 from workloads import Excerpt, Workload, WorkloadError, read_alibaba, read_swf_workload, read_wfcommons, read_workload
-from workloads.reading import all_of
+from workloads.errors import number_in, whole_in
+from workloads.reading import all_of, open_regular, opened, read_bytes, read_document
 
 #: Three jobs of four tasks: arrival times, s, in the order of the file.
 ARRIVALS_S = (10, 0, 40)
@@ -89,6 +91,97 @@ def test_files_that_are_too_large() -> None:
     assert all_of(io.BytesIO(b"123"), 3) == b"123"
     with pytest.raises(OSError, match="more than 2 bytes"):
         all_of(io.BytesIO(b"123"), 2)
+
+
+def test_only_regular_files_of_bounded_size_are_opened(tmp_path: Path) -> None:
+    path = tmp_path / "it"
+    path.write_bytes(b"123")
+    assert (read_bytes(path), read_bytes(path, 3)) == (b"123", b"123")
+    with pytest.raises(OSError, match="more than 2 bytes"):
+        read_bytes(path, 2)
+    os.truncate(path, 2**40)  # takes no room on the disk, and must take none in memory
+    with pytest.raises(OSError, match="more than 128 MiB"):
+        read_bytes(path)
+    pipe, endless, loop = (tmp_path / name for name in ("pipe", "endless", "loop"))
+    os.mkfifo(pipe)
+    endless.symlink_to("/dev/zero")
+    loop.symlink_to(loop)
+    for other, reason in (
+        (pipe, "a pipe, socket or device"),
+        (endless, "a pipe, socket or device"),
+        (loop, "Too many levels of symbolic links"),
+        (tmp_path, "Is a directory"),
+        (tmp_path / "absent", "No such file or directory"),
+        (tmp_path / "a\0b", "not a file name"),
+    ):
+        with pytest.raises(OSError) as refused:
+            open_regular(other)
+        assert refused.value.strerror == reason
+
+
+def test_a_pipe_that_takes_the_place_of_a_file_does_not_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, pipe = tmp_path / "it", tmp_path / "pipe"
+    path.touch()
+    os.mkfifo(pipe)
+    real = os.open
+    monkeypatch.setattr(os, "open", lambda _, flags: real(pipe, flags))
+    with pytest.raises(OSError, match="a pipe, socket or device"):
+        open_regular(path)
+
+
+def test_a_small_archive_of_a_large_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "it.gz"
+    path.write_bytes(gzip.compress(b"12345\n" * 100))
+    with opened(path, "numbers", 600) as file:
+        assert list(file) == [b"12345\n"] * 100
+    with (
+        pytest.raises(WorkloadError, match="more than 599 bytes, expected numbers"),
+        opened(path, "numbers", 599) as file,
+    ):
+        file.readlines()
+
+
+@pytest.mark.parametrize("value", ["[],", "{},", "0,"])
+def test_documents_of_too_many_values_are_refused(tmp_path: Path, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workloads.reading.MOST_VALUES", 1000)
+    path = tmp_path / "it.json"
+    path.write_text(f"[{value * 1000}0]")
+    assert refusal(lambda path: read_document(path, "JSON"), WorkloadError, path) == "more than 1,000 values"
+    path.write_text(f"[{value * 300}0]")
+    assert len(read_document(path, "JSON")) == 301  # type: ignore[arg-type]
+
+
+def test_malformed_entries_by_the_thousand_take_little_memory(tmp_path: Path) -> None:
+    """Only the first malformed entry of a list is described."""
+    path = tmp_path / "it.json"
+    path.write_text(_workflow(1).replace('"parents": []', f'"parents": [{"1," * 20_000}1]', 1))
+    assert refusal(KINDS["WfFormat"].read, WorkloadError, path) == (
+        "workflow.specification.tasks[0].parents[0]: expected a valid string, got 1"
+    )
+    profiles = ",".join(f'"p{number}": 1' for number in range(10_001))
+    path.write_text(f'{{"format": "decima-workload", "version": 1, "profiles": {{{profiles}}}}}')
+    assert refusal(KINDS["workload"].read, WorkloadError, path) == "10,001 entries are malformed"
+
+
+@cases(
+    "text, number, whole",
+    ("12", 12.0, 12),
+    ("-3", -3.0, -3),
+    ("1e3", 1000.0, None),
+    ("1_0", math.nan, None),
+    (" 1", math.nan, None),
+    ("1\n", math.nan, None),
+    ("\u0663", math.nan, None),
+    ("\uff11", math.nan, None),
+    ("0x1F", math.nan, None),
+    ("", math.nan, None),
+    ("1e400", math.inf, None),
+    ("9" * 19, 1e19, None),
+    ("9" * 5000, math.inf, None),
+)
+def test_numbers_in_texts(text: str, number: float, whole: int | None) -> None:
+    assert number_in(text) == pytest.approx(number, nan_ok=True)
+    assert whole_in(text) == whole
 
 
 @pytest.mark.parametrize("name", ["workload", "WfFormat"])
