@@ -141,7 +141,7 @@ def load_tpch(
     folder = Path(directory)
     if sizes and not (folder / sizes[0]).is_dir():
         others = (*(each for each in sorted(folder.iterdir()) if each.is_dir()), folder.parent)
-        found = [other for other in others if all((other / size).is_dir() for size in sizes)]
+        found = [other for other in others if (other / sizes[0]).is_dir()]
         near = f" (did you mean {str(found[0])!r}?)" if found else ""
         raise WorkloadError(
             f"{directory}: contains no folder {sizes[0]}{near}, expected the published TPC-H profiles"

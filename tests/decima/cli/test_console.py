@@ -111,6 +111,16 @@ def test_an_error_has_at_most_300_characters(length: int, is_cut: bool, capsys: 
     assert exit.value.code == 7
 
 
+def test_a_long_error_is_cut_between_words(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [f"word-{number:03}" for number in range(100)]
+    with pytest.raises(SystemExit):
+        end(f"expected one of {', '.join(words)}", 2)
+    head, tail = capsys.readouterr().err.split(" [..] ")
+    shown = [each.rstrip(",\n") for each in (*head.removeprefix("decima: expected one of ").split(), *tail.split())]
+    assert set(shown) <= set(words)
+    assert 200 < len(head) + len(tail) <= 300
+
+
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Clock of progress messages; its time changes only when a test sets it."""
@@ -146,6 +156,22 @@ def test_there_is_a_line_for_each_phase_and_then_now_and_then(
         assert said(0.5, "two", 6, 9, now=True) == "two: 6 of 9; about 3 s left\n"
         assert said(32, "two", 6, 9, now=True) == "two: 6 of 9; about 99 s left\n"
         assert said(1, "two", 6, 9, now=True) == "two: 6 of 9; about 2 min left\n"
+
+
+def test_the_estimate_follows_a_phase_that_becomes_faster(
+    clock: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(after_s: float, done: int) -> str:
+        clock.now_s += after_s
+        update("one", done, 20, now=True)
+        return capsys.readouterr().err.partition("; ")[2]
+
+    with progress() as update:
+        said(0, 0)
+        assert said(600, 1) == "about 190 min left\n"  # with the compilation
+        estimates = [said(10, done) for done in range(2, 20)]
+        assert estimates[9:] == [f"about {10 * left} s left\n" for left in range(9, 0, -1)]
+        assert said(10, 20) == ""
 
 
 def test_a_command_that_is_mostly_quick_is_patient(clock: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:

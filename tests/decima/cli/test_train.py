@@ -1,4 +1,5 @@
 import io
+import itertools
 import os
 import re
 import shlex
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -146,6 +148,17 @@ def test_behaviour_cloning_is_shown_and_ctrl_c_in_it_says_how_to_resume(
     )
     succeeded(train("--resume", "--out", "out"))
     assert_same_run(tmp_path / "whole", tmp_path / "out")
+
+
+def test_the_line_of_an_iteration_says_how_long_the_later_ones_take(
+    train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = itertools.count(0.0, 100.0)
+    monkeypatch.setattr("decima.cli.console.time", SimpleNamespace(monotonic=lambda: next(times)))
+    sets = ("--set", "iterations=3", "--set", "validation.every=1")
+    lines = succeeded(train("--config", "small.yaml", *sets, "--out", "out")).stderr.splitlines()
+    left = {line.split(";")[0]: line.endswith(" left") for line in lines if "validation JCT" in line}
+    assert left == {"0/3": False, "1/3": True, "2/3": True, "3/3": False}
 
 
 def test_a_training_over_settings_shows_the_policy_in_each(train: Train) -> None:
