@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import tempfile
 import types
 import typing
@@ -168,6 +169,9 @@ def test_what_is_no_log_is_refused_in_one_line(text: str, message: str | None, t
 def test_a_log_that_cannot_be_written_is_refused_or_ends(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(ServeError, match="cannot write"):
         DecisionLog(tmp_path / "nowhere" / "log.jsonl", "fifo")
+    os.mkfifo(tmp_path / "pipe")  # which no process reads
+    with pytest.raises(ServeError, match="cannot write"):
+        DecisionLog(tmp_path / "pipe", "fifo")
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full here")
     caplog.set_level(logging.ERROR)

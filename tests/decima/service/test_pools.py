@@ -62,6 +62,8 @@ def pool(inner: str) -> str:
         ("", "line 1: not valid XML: no element found"),
         ("<allocations/>", "no pool, expected"),
         ("<pools/>", "line 1: unexpected element 'pools'"),
+        *((f'<?xml version="1.0" encoding="{name}"?>\n<a/>', "line ") for name in ("x", "zip", "rot13", "idna")),
+        (pool("<weight>\u0663</weight>"), "line 2: pool 'a': weight '\u0663', expected a whole number"),
         (pool("<weight>0</weight>"), "line 2: pool 'a': "),
         (pool("<weight>2.5</weight>"), "line 2: pool 'a': weight '2.5', expected a whole number"),
         (pool("<minShare>-1</minShare>"), "line 2: pool 'a': minShare '-1'"),

@@ -1,9 +1,11 @@
 """Lost and returning executors, failing tasks, stragglers and lost outputs, in both engines."""
 
 import math
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,11 +27,15 @@ from simulator.cluster import base, faults
 from simulator.cluster.config import Knowledge
 from simulator.cluster.draws import COPY, Purpose, chance, executor_keys, job_key
 from simulator.cluster.engine import draws, ends as engine_faults, faults as fault_engine
+from simulator.cluster.faults import parse_speculation, parse_stragglers, read_capacity
+from tests.cases import cases
+from tests.refusal import one_line
 from tests.simulator.cluster.build import Greedy, chain, finish, job, jobs, stage
 from tests.simulator.cluster.driver import Both, Driver
 from tests.simulator.cluster.strategies import MANY, faulty_clusters, idleness, seeds
 from tests.workloads.strategies import job_sequences
 from workloads import JobSequence, StageProfile, batch_arrivals, poisson_arrivals, synthetic_profiles
+from workloads.errors import ConfigError
 
 anywhere = st.one_of(faulty_clusters(), faulty_clusters(max_time=True))
 
@@ -286,3 +292,42 @@ def test_jobs_that_never_end_are_named_and_idle_schedulers_not_asked() -> None:
     config = ClusterConfig(3, faults=Faults(executor_lifetime_ms=1000.0, executor_return_ms=1000.0))
     with pytest.raises(SchedulingError, match=r"all executors are idle|cannot complete"):
         run_episode(config, jobs(job(stage(3, 10.0))), Idle())
+
+
+@cases(
+    "text, place",
+    ("0 5\n1_0 3", "line 2: expected a time in seconds and a number of executors, such as 3600,20: got '1_0 3'"),
+    ("1_0 \u0663", "line 1: expected a time in seconds and a number of executors, such as 3600,20: got '1_0 \u0663'"),
+    ("0 \u0663", "line 1: expected a time in seconds"),
+    ("0 1_0", "line 1: expected a time in seconds"),
+    ("0 1.0", "line 1: expected a time in seconds"),
+    ("0 nan", "line 1: expected a time in seconds"),
+    ("nan 1", "line 1: expected a time in seconds"),
+    ("0 -1", "line 1: expected a time in seconds"),
+    ("0 " + "9" * 5000, "line 1: expected a time in seconds"),
+    ("-1 5", "line 1: expected a time in seconds"),
+    ("-1e400 5", "line 1: expected a time in seconds"),
+    ("1e305 5", "line 1: expected a time in seconds"),
+    ("0 5 1", "line 1: expected a time in seconds"),
+    ("5 5\n5 4", "line 2: expected a time in seconds"),
+)
+def test_a_malformed_capacity_schedule_names_its_line(tmp_path: Path, text: str, place: str) -> None:
+    path = tmp_path / "capacity.txt"
+    path.write_text(text, encoding="utf-8")
+    assert one_line(ConfigError, read_capacity, path).startswith(f"capacity schedule {path}, {place}")
+
+
+def test_a_capacity_schedule_is_read_from_a_regular_file_only(tmp_path: Path) -> None:
+    path = tmp_path / "capacity.txt"
+    path.write_text("\ufeff# executors\n0, 5\n\n60 3\n")
+    assert read_capacity(path) == ((0.0, 5), (60_000.0, 3))
+    os.truncate(path, 2**40)
+    assert one_line(ConfigError, read_capacity, path) == f"capacity schedule {path}: more than 1 MiB"
+    os.mkfifo(tmp_path / "pipe")
+    assert one_line(ConfigError, read_capacity, tmp_path / "pipe").endswith("pipe: a pipe, socket or device")
+
+
+@pytest.mark.parametrize("text", ["1_0:2", "\u0663:2", "0.5", "0.5:2:3", "x:2", " 0.5:2", "0.5:nan"])
+def test_two_numbers_are_plain_numbers(text: str) -> None:
+    for parse in (parse_stragglers, parse_speculation):
+        assert "expected " in one_line(ConfigError, parse, text)
