@@ -2,18 +2,24 @@
 
 Each case damages one valid input (a file, an option or the name of a scheduler) and runs a command on it in this
 process. The command must refuse it with one line on stderr and an error status, or succeed if the damage is
-harmless. It must end in time, raise and warn of nothing, execute nothing, and leave no partial file.
+harmless. It must end in time and with little memory, raise and warn of nothing, execute nothing, and leave no partial
+file. A damaged file may also be something else in its place: a folder, a pipe, an endless device, a terabyte without
+content, a link to itself, or a small archive of gigabytes.
 
 A case is identified by seed and number; ``--only NUMBER`` repeats it.
 """
 
 import argparse
 import contextlib
+import ctypes
+import gc
+import gzip
 import io
 import json
 import math
 import os
 import random
+import re
 import shlex
 import signal
 import sys
@@ -25,6 +31,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -42,16 +49,20 @@ from tests.decima.cli.test_malformed import JOB, TABLE, WORKFLOW, WORKLOAD
 from tests.decima.service.test_log import logged
 from tests.workloads.spark.logs import small_log
 
-#: A command that takes longer hangs, s of this process's CPU time.
-SOON_S = 60
+#: A command that takes longer hangs: s of this process's CPU time, and s on the clock, for a command that only waits.
+SOON_S, WAITING_S = 60, 600
+#: Maximum memory that a command takes besides that of this process, MiB: a command alone takes less than 1 GiB.
+MOST_MIB = 640
 MAGIC = "was-executed"
 RUN = "deeprm train --config deeprm --out run --set iterations=1 --set episodes.sets=2 --set validation.sets=2"
+SERVE = "serve --no-token --spark unix:absent/s"
 FEW = "--seeds 1 --executors 3 --processes 1 --schedulers fair --json new.json"
+CARBON_COMMANDS = (f"compare --carbon it.csv {FEW}", f"compare --carbon it.csv:60 {FEW}")
 Damage = Callable[[random.Random, bytes], bytes]
 
 
 class _LateError(BaseException):
-    """A command exceeded its time limit; derived such that no code catches it."""
+    """A command exceeded a time limit; derived such that no code catches it."""
 
 
 # Valid inputs
@@ -87,6 +98,24 @@ episodes:
   sequences: 2
   per_sequence: 2
 """
+
+
+CARBON = b"time,intensity\n# of a day\n0,100\n3600,150.5\n7200,90\n"
+EXPORT = (
+    "Datetime (UTC),Country,Carbon intensity gCO2eq/kWh (direct)\n2024-01-01 00:00:00,A,100\n"
+    "2024-01-01 01:00:00,A,150.5\n2024-01-01 02:00:00,A,90\n"
+)
+POOLS = b"""<?xml version="1.0" encoding="utf-8"?>
+<allocations><pool name="a"><schedulingMode>FIFO</schedulingMode><weight>2</weight><minShare>3</minShare></pool>
+</allocations>
+"""
+APPLICATION = {"name": "q", "query": 1, "sf": 1.0, "layout": "12m/16", "n": 2, "submit_s": 0.0, "done_s": 5.0}
+MANIFEST = {
+    "format": 1,
+    "campaigns": [],
+    "runs": {},
+    "mixtures": {"m": {"executors": 2, "applications": [APPLICATION]}},
+}
 
 
 def _event_log() -> bytes:
@@ -259,8 +288,74 @@ def _torch(rng: random.Random, data: bytes) -> bytes:
     return changed.getvalue()
 
 
+def _swollen(rng: random.Random, data: bytes) -> bytes:
+    """Return a JSON document in which one value is a list of a million values."""
+    document = json.loads(data)
+    *before, last = rng.choice(list(_places(document)))
+    inner = document
+    for key in before:
+        inner = inner[key]
+    inner[last] = "HERE"
+    values = rng.choice((b"[],", b"{},", b"1e9,", b'"ab",', b'{"a":1},')) * 10**6
+    return json.dumps(document).encode().replace(b'"HERE"', b"[" + values + b"0]")
+
+
+def _repeated_key(rng: random.Random, data: bytes) -> bytes:
+    """Return a JSON document in which a key of an object is given twice."""
+    text = data.decode()
+    places = [place for place, char in enumerate(text) if char == "{"]
+    place = rng.choice(places) + 1
+    return (text[:place] + rng.choice(('"format": 1, "format": 2,', '"a": 1, "a": 1,')) + text[place:]).encode()
+
+
+def _knotted(rng: random.Random, data: bytes) -> bytes:
+    """Add YAML with values that contain themselves or would be huge, and values of other types."""
+    names = "abcdefghij"
+    bomb = "a: &a [1, 1]\n" + "".join(f"{y}: &{y} [{', '.join([f'*{x}'] * 9)}]\n" for x, y in pairwise(names))
+    merged = "a: &a {x: 1}\n" + "".join(f"{y}: &{y} {{<<: [{', '.join([f'*{x}'] * 9)}]}}\n" for x, y in pairwise(names))
+    more = (
+        "x: &x [*x]", "x: &x {y: *x}", "x: &x {<<: *x}", bomb, merged, "x: 2001-13-45", "x: 2001-12-05",
+        "x: " + "9" * 5000, "? [1]\n: 2", "x: !!binary '@'", "x: !!set {a, b}", "x: !!omap [a: 1]", "x: !!timestamp 1",
+        "1: 2", "x: 1e999", "x: *y",
+    )  # fmt: skip
+    return data + rng.choice(more).encode() + b"\n"
+
+
+def _inside(rng: random.Random, data: bytes) -> bytes:
+    """Damage the content of a gzip file."""
+    return gzip.compress(rng.choice(TEXT)(rng, gzip.decompress(data)), mtime=0)
+
+
 BYTES: tuple[Damage, ...] = (_cut, _flipped, _spliced, _recoded)
 TEXT: tuple[Damage, ...] = (*BYTES, _retold, _retold, _retold)
+
+
+# Something else in the place of a file
+
+#: Contents that small archives repeat; each is a piece of some valid file or a byte that readers skip.
+BOMBS = (b"\0", b" ", b"\n", b"[", b"{},", b"9", b"0,1\n", b"a", b"# \n", b'{"Event":"x"}\n')
+
+
+def _bomb(content: bytes) -> bytes:
+    """Return two gigabytes in gzip; a file may have several members."""
+    return gzip.compress(content * (2**24 // len(content)), 9, mtime=0) * 128
+
+
+def _sparse(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 2**40)
+
+
+STATES: tuple[Callable[[random.Random, Path], object], ...] = (
+    lambda rng, path: path.mkdir(),
+    lambda rng, path: os.mkfifo(path),
+    lambda rng, path: path.symlink_to("/dev/zero"),
+    lambda rng, path: path.symlink_to("/dev/null"),
+    lambda rng, path: path.symlink_to(path),
+    lambda rng, path: path.symlink_to("absent"),
+    lambda rng, path: _sparse(path),
+    lambda rng, path: path.write_bytes(_bomb(rng.choice(BOMBS))),
+)
 
 
 @dataclass(frozen=True)
@@ -301,7 +396,7 @@ KINDS: dict[str, Kind] = {
     "workload": Kind(
         "it.json",
         _workload,
-        (*TEXT, *[_json] * 8),
+        (*TEXT, *[_json] * 8, _swollen, _repeated_key),
         (
             "workload show it.json",
             f"compare --workload it.json {FEW}",
@@ -332,7 +427,7 @@ KINDS: dict[str, Kind] = {
     "workflow": Kind(
         "it.json",
         lambda: json.dumps(WORKFLOW).encode(),
-        (*TEXT, *[_json] * 6),
+        (*TEXT, *[_json] * 6, _swollen, _repeated_key),
         ("workload import wfcommons it.json --out new.json",),
     ),
     "job log": Kind(
@@ -344,6 +439,55 @@ KINDS: dict[str, Kind] = {
     "checkpoint": _run_kind("checkpoint.pt", *BYTES, *[_torch] * 6),
     "metrics": _run_kind("metrics.jsonl", *TEXT, *[_json_line] * 6, plot=True),
     "settings of a run": _run_kind("config.yaml", *TEXT, plot=True),
+    "settings of a plotted run": Kind(
+        "run/config.yaml",
+        lambda: _training()["config.yaml"],
+        (*TEXT, *[_retold] * 4, _knotted),
+        ("plot run",),
+        lambda: {"run/metrics.jsonl": _training()["metrics.jsonl"]},
+    ),
+    "capacity": Kind(
+        "it.csv", lambda: b"0,5\n60, 3\n120 4\n", (*TEXT, *[_retold] * 4), (f"compare --capacity it.csv {FEW}",)
+    ),
+    "carbon": Kind("it.csv", lambda: CARBON, (*TEXT, *[_retold] * 4), CARBON_COMMANDS),
+    "carbon of Electricity Maps": Kind("it.csv", EXPORT.encode, (*TEXT, *[_retold] * 4), CARBON_COMMANDS),
+    "carbon in gzip": Kind(
+        "it.csv.gz", lambda: gzip.compress(CARBON, mtime=0), (*BYTES, _inside), (f"compare --carbon it.csv.gz {FEW}",)
+    ),
+    "pools": Kind("it.xml", lambda: POOLS, (*TEXT, *[_retold] * 4), (f"{SERVE} --policy fair --pools it.xml",)),
+    "tokens": Kind(
+        "it.txt",
+        lambda: b"0123456789abcdefgh etl 5 2027-12-31\n0123456789abcdefghi page - -\n",
+        (*TEXT, *[_retold] * 4),
+        ("serve --spark unix:absent/s --policy fair --tokens it.txt",),
+    ),
+    "token": Kind(
+        "it.txt",
+        lambda: b"0123456789abcdefgh\n",
+        TEXT,
+        ("serve --spark unix:absent/s --policy fair --token-file it.txt",),
+    ),
+    "certificate": Kind(
+        "it.pem",
+        lambda: b"-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n",
+        TEXT,
+        (f"{SERVE} --policy fair --tls-cert it.pem --tls-key key.pem",),
+        lambda: {"key.pem": b"-----BEGIN PRIVATE KEY-----\nMIIB\n-----END PRIVATE KEY-----\n"},
+    ),
+    "log to continue": Kind("it.jsonl", _live_log, (*TEXT, _json_line), (f"{SERVE} --policy fair --log it.jsonl",)),
+    "tuned parameters": Kind(
+        "it.json",
+        lambda: b'{"rule": "priced-srpt", "parameters": {"steepness": 1.5, "staying": 0.5}}',
+        (*TEXT, *[_json] * 6, _swollen, _repeated_key),
+        ("compare --jobs 1 --seeds 1 --executors 3 --processes 1 --schedulers priced-srpt:it.json --json new.json",),
+    ),
+    "manifest": Kind(
+        "logs/manifest.json",
+        lambda: json.dumps(MANIFEST).encode(),
+        (*TEXT, *[_json] * 6, _swollen, _repeated_key),
+        ("reproduce fig18 --recordings logs --budget 0.001",),
+        lambda: {"logs/q": _event_log()},
+    ),
 }
 
 # Options and names of schedulers
@@ -420,8 +564,13 @@ def _prepared(rng: random.Random) -> tuple[str, list[str]]:
         return kind, _spec(rng)
     chosen = KINDS[kind]
     for name, data in ({chosen.name: rng.choice(chosen.damages)(rng, chosen.valid())} | chosen.others()).items():
-        Path(name).parent.mkdir(exist_ok=True)
-        Path(name).write_bytes(data)
+        path = Path(name)
+        path.parent.mkdir(exist_ok=True)
+        if name == chosen.name and rng.random() < 0.15:
+            rng.choice(STATES)(rng, path)
+        else:
+            path.write_bytes(data)
+            path.chmod(0o600)  # files of tokens and keys must be private
     return kind, shlex.split(rng.choice(chosen.commands))
 
 
@@ -431,21 +580,45 @@ def _invoked(words: list[str]) -> tuple[int, str, str]:
     def late(number: int, frame: object) -> None:
         raise _LateError
 
-    handler = signal.signal(signal.SIGVTALRM, late)
-    signal.setitimer(signal.ITIMER_VIRTUAL, SOON_S)
+    limits = {signal.SIGVTALRM: (signal.ITIMER_VIRTUAL, SOON_S), signal.SIGALRM: (signal.ITIMER_REAL, WAITING_S)}
+    handlers = {number: signal.signal(number, late) for number in limits}
+    for timer, limit_s in limits.values():
+        signal.setitimer(timer, limit_s)
+    before = begin_peak()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             warnings.simplefilter("ignore", DeprecationWarning)  # of packages, when they are imported
             result = CliRunner().invoke(cli, words)
     except _LateError:
-        return -1, "", f"not over within {SOON_S} s of CPU time"
+        return -1, "", f"not over within {SOON_S} s of CPU time and {WAITING_S} s on the clock"
     finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, handler)
+        for number, (timer, _) in limits.items():
+            signal.setitimer(timer, 0)
+            signal.signal(number, handlers[number])
+    if (taken := peak_mib() - before) > MOST_MIB:
+        return result.exit_code, result.stderr, f"took {taken} MiB of memory"
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         return result.exit_code, result.stderr, "".join(traceback.format_exception(result.exception)[-4:])
     return result.exit_code, result.stderr, ""
+
+
+def begin_peak() -> int:
+    """Let ``peak_mib`` measure from now on, and return the memory of this process now, MiB."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)  # return to the system what earlier cases have left
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+    return peak_mib()
+
+
+def peak_mib() -> int:
+    """Return the largest memory of this process since ``begin_peak``, MiB; 0 on other systems than Linux."""
+    with contextlib.suppress(OSError):
+        found = re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
+        return int(found[1]) // 1024 if found else 0
+    return 0
 
 
 def _wrong(words: list[str], status: int, stderr: str) -> str:
