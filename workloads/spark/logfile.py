@@ -96,12 +96,7 @@ class LogFile:
     @cached_property
     def shown(self) -> Path:
         """The path for messages; that of a member continues the path of its archive."""
-        member = self.member.lstrip("/")
-        return (
-            self.path / "".join(char if char.isprintable() else "?" for char in member)
-            if member
-            else self.path
-        )
+        return self.path / "".join(char if char.isprintable() else "?" for char in self.member.lstrip("/"))
 
     @property
     def name(self) -> str:
@@ -125,7 +120,9 @@ class LogFile:
             try:
                 file = open_regular(self.path)
             except OSError as error:
-                raise unreadable(self.path, error, "an event log of Spark") from None
+                raise UnusableLogError(
+                    self.path, f"{error.strerror}, expected an event log of Spark"
+                ) from None
             with file:
                 yield file
 

@@ -1,11 +1,13 @@
 """Event log files: detection, compression, lines, and messages about damaged ones."""
 
+import errno
 import gzip
 import json
 import os
 import tracemalloc
 import zipfile
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -450,12 +452,18 @@ def test_an_idle_application_among_others_in_one_file(tmp_path):
     assert refused(tmp_path / "log") == "log: the log contains no Spark jobs"
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
-def test_a_file_without_permission_is_skipped_in_a_folder(tmp_path):
-    small_log().write(tmp_path / "logs" / "good")
-    small_log().write(tmp_path / "logs" / "secret").chmod(0)
+def test_a_file_without_permission_is_skipped_in_a_folder(tmp_path, monkeypatch):
+    def opened(path: Path) -> BinaryIO:
+        if path.name == "secret":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return path.open("rb")
+
+    monkeypatch.setattr(logfile, "open_regular", opened)
+    for name in ("good", "secret"):
+        small_log().write(tmp_path / "logs" / name)
     [_], notes = read_event_logs([tmp_path / "logs"])
     assert notes == [f"{tmp_path}/logs: skipped secret: Permission denied, expected an event log of Spark"]
+    assert refused(tmp_path / "logs" / "secret") == "secret: Permission denied, expected an event log of Spark"
 
 
 @cases("version, first", ("", "Stage Infos"), ("", "Parent IDs"), ("1.3.1", "Parent IDs"))
