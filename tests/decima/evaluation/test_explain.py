@@ -178,6 +178,23 @@ def test_an_explanation_is_of_its_observation(policy: Path) -> None:
     assert len({round(effect, 6) for effect in effects.values()}) > 2
 
 
+def test_a_decision_commits_no_more_executors_than_there_are_tasks(policy: Path) -> None:
+    cluster = ClusterConfig(num_executors=30)
+    here, rule = conditions(seed=SEED, cluster=cluster), make_scheduler("priced-srpt")
+    rule.reset(cluster)
+    for number, (_, seen, _) in enumerate(replay(here, SEED, load_policy(policy))):  # noqa: B007
+        made = rule.decide(seen)
+        if made:
+            job, unclaimed = seen.stage_job[made.stage], seen.unclaimed_tasks[made.stage]
+            if min(made.limit - seen.held(job), seen.offered) > unclaimed:
+                break
+    else:
+        pytest.fail("the episode has no such decision")
+    found = explain(here, policy, decision=number, futures=0)
+    assert found.by_rule is not None
+    assert found.by_rule[2] == seen.held(job) + unclaimed
+
+
 def test_moments_and_decisions_that_never_come(policy: Path, tmp_path: Path) -> None:
     first = explain(conditions(seed=SEED), policy, decision=4)
     assert explain(conditions(seed=SEED), policy, at_ms=first.time_ms).time_ms == first.time_ms
