@@ -202,7 +202,8 @@ class EventTables:
             runs = self.task_runs()
             usual = Counter(each.cores for each in registered).most_common(1)
             others = [each for each in self.executors.values() if each.place not in slots]
-            at_once = max(_most_at_once(runs[runs["executor"] == each.place]) for each in others)
+            by_executor = runs[~runs["executor"].isin(list(slots))].groupby("executor")
+            at_once = max((_most_at_once(own) for _, own in by_executor), default=1)
             for each in others:
                 profile = self._profile(each.resource_profile)
                 cores = _cores_of_master(self.master) or int(profile.of_executor.get("cores", 0))
