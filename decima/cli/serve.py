@@ -139,6 +139,7 @@ def serve(
     from decima.service.pools import read_pools
     from decima.service.server import DEFAULT_TOKEN_FILE, logging_to_stderr, read_token
     from decima.service.service import Service, Watcher
+    from workloads.errors import did_you_mean
     from workloads.sources.open import open_workload
 
     if not faulthandler.is_enabled():  # a crash in compiled code leaves a traceback
@@ -161,7 +162,8 @@ def serve(
     try:
         make_scheduler(spec)  # raises before any other work
     except SchedulerError as error:
-        ships = "" if ":" in policy else f"; or a policy file, or one of {', '.join(SHIPPED)}"
+        near = did_you_mean(policy, SHIPPED)
+        ships = "" if ":" in policy else f"; or a policy file, or one of {', '.join(SHIPPED)}{near}"
         raise click.UsageError(f"{error}{ships}") from None
     pools = None if pools_file is None else read_pools(pools_file)
     if pools_file is not None and slots is not None:

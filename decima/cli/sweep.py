@@ -330,7 +330,7 @@ def headroom(
     Takes about a minute of CPU time for a batch of 20 jobs. Needs pip install -e '.[tune]'.
     """
     from decima.outputs import prepare_outputs
-    from decima.registry import split_names
+    from decima.registry import make_scheduler, split_names
     from decima.studies.headroom import RULES, outcome
     from decima.studies.headroom import headroom as measure
 
@@ -338,6 +338,8 @@ def headroom(
     refuse_without_effect(context, ignored := options_without_effect(conditions, options))
     prepare_outputs(out, json_file)
     names = RULES if rules is None else split_names(rules)
+    for name in names:
+        make_scheduler(name)  # raises before the search
     with progress(PATIENCE_S) as tell:
         found = measure(
             conditions,

@@ -99,6 +99,8 @@ TRAIN = "train --config quick --out new/run --set "
     ("deeprm train --out new/run --set units=3", "units: unknown key (did you mean 'grid.units'?), got 3"),
     ("train --out new/run --resume", "new/run: contains no training run to resume"),
     ("train --out new/run --workload missing.json", "missing.json: no such workload"),
+    ("serve --policy genral", "(did you mean 'general'?)"),
+    ("headroom --rules fifo,fare", "unknown scheduler 'fare' (did you mean 'fair'?)"),
     ("comapre", "No such command 'comapre'. Did you mean 'compare'?"),
 )  # fmt: skip
 def test_a_command_says_what_was_probably_meant(command: str, message: str, folder: Path) -> None:
