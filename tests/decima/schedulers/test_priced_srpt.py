@@ -285,7 +285,11 @@ def test_every_constant_matters() -> None:
     config = ClusterConfig(30, moving_delay_ms=DELAY_MS, knowledge=knowledge)
     chains = (chain(stage(10, 50.0), stage(60, 300.0)), chain(stage(1, 50.0), stage(30, 900.0)))
     profiles = (*batch(1).profiles, job(stage(40, DELAY_MS)), *chains)
-    sequences = (batch_arrivals(profiles, 12, seed=1), poisson_arrivals(profiles, 30, 1500.0, seed=2))
+    sequences = (
+        batch_arrivals(profiles, 12, seed=1),
+        poisson_arrivals(profiles, 30, 1500.0, seed=2),
+        poisson_arrivals((job(stage(20, 60.0)), job(stage(200, 10.0))), 20, 400.0, seed=3),
+    )
 
     def jct_ms(**constants: float) -> list[list[float]]:
         rule = priced_srpt.PricedSrpt(**constants)
@@ -294,7 +298,7 @@ def test_every_constant_matters() -> None:
     plain = jct_ms()
     for name, value in DEFAULTS._asdict().items():
         if name not in ("unwanted", "hesitation"):
-            assert [jct_ms(**{name: value / 2}), jct_ms(**{name: 4 * value})] != [plain, plain], name
+            assert [jct_ms(**{name: value / 4}), jct_ms(**{name: 4 * value})] != [plain, plain], name
 
 
 @pytest.mark.parametrize("seed", range(4))
