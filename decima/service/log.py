@@ -35,6 +35,10 @@ class LogError(DecimaError, ValueError):
     """A log is unreadable. The message is one line that names file and line."""
 
 
+#: A list is validated up to its first error: a line could otherwise have millions of errors.
+_UP_TO_FIRST = Field(fail_fast=True)
+
+
 class _Line(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -103,9 +107,9 @@ class Question(_Line):
     seq: int | None = None
     time_ms: float
     move_ms: float | None = None
-    executors: tuple[Executor, ...] | None = None
-    jobs: tuple[Job, ...] = ()
-    gone: tuple[str, ...] = ()
+    executors: Annotated[tuple[Executor, ...], _UP_TO_FIRST] | None = None
+    jobs: Annotated[tuple[Job, ...], _UP_TO_FIRST] = ()
+    gone: Annotated[tuple[str, ...], _UP_TO_FIRST] = ()
 
 
 class Answered(_Line):
@@ -121,7 +125,7 @@ class Answered(_Line):
 
     event: Literal["answered"] = "answered"
     driver: int
-    choices: tuple[Chosen, ...] = ()
+    choices: Annotated[tuple[Chosen, ...], _UP_TO_FIRST] = ()
     answer: Answer
     took_ms: float
     policy_ms: float
@@ -134,10 +138,10 @@ class _Asked(_Line):
     event: Literal["asked"] = "asked"
     driver: int
     time_ms: float
-    executors: tuple[Executor, ...] | None = None
-    jobs: tuple[Job, ...] = ()
-    gone: tuple[str, ...] = ()
-    choices: tuple[Chosen, ...] = ()
+    executors: Annotated[tuple[Executor, ...], _UP_TO_FIRST] | None = None
+    jobs: Annotated[tuple[Job, ...], _UP_TO_FIRST] = ()
+    gone: Annotated[tuple[str, ...], _UP_TO_FIRST] = ()
+    choices: Annotated[tuple[Chosen, ...], _UP_TO_FIRST] = ()
     answer: Answer
     took_ms: float
     policy_ms: float

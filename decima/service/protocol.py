@@ -29,6 +29,8 @@ PROTOCOL = 1
 LONGEST_LINE = 4 << 20
 
 Count = Annotated[int, Field(ge=0, le=10**9)]
+#: A list is validated up to its first error: a short message could otherwise have millions of errors.
+_UP_TO_FIRST = Field(fail_fast=True)
 Identifier = Annotated[str, Field(min_length=1, max_length=256)]
 Name = Annotated[str, Field(max_length=1024)]
 Milliseconds = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
@@ -69,7 +71,7 @@ class Hello(Message):
     name: Name
     spark: Annotated[str, Field(max_length=64)]
     moves_executors: bool = False
-    pools: tuple[Pool, ...] = ()
+    pools: Annotated[tuple[Pool, ...], _UP_TO_FIRST] = ()
 
 
 class Welcome(Message):
@@ -137,7 +139,7 @@ class Stage(Message):
     pending: Count
     mean_ms: Milliseconds | None = None
     running_ms: Milliseconds = 0.0
-    parents: tuple[Count, ...] = ()
+    parents: Annotated[tuple[Count, ...], _UP_TO_FIRST] = ()
 
 
 class Exchange(Message):
@@ -153,7 +155,7 @@ class Exchange(Message):
     id: Count
     kind: Name
     partitions: Count | None = None
-    parents: tuple[Count, ...] = ()
+    parents: Annotated[tuple[Count, ...], _UP_TO_FIRST] = ()
 
 
 class Job(Message):
@@ -174,10 +176,10 @@ class Job(Message):
     name: Name | None = None
     pool: Name | None = None
     submitted_time_ms: Milliseconds
-    plan: tuple[Name, ...] | None = None
-    exchanges: tuple[Exchange, ...] = ()
+    plan: Annotated[tuple[Name, ...], _UP_TO_FIRST] | None = None
+    exchanges: Annotated[tuple[Exchange, ...], _UP_TO_FIRST] = ()
     running: Count
-    stages: tuple[Stage, ...]
+    stages: Annotated[tuple[Stage, ...], _UP_TO_FIRST]
 
 
 class State(Message):
@@ -195,8 +197,8 @@ class State(Message):
     seq: Count
     time_ms: Milliseconds
     move_ms: Milliseconds | None = None
-    executors: tuple[Executor, ...]
-    jobs: tuple[Job, ...]
+    executors: Annotated[tuple[Executor, ...], _UP_TO_FIRST]
+    jobs: Annotated[tuple[Job, ...], _UP_TO_FIRST]
 
     @property
     def slots(self) -> int:
@@ -229,7 +231,7 @@ class Answer(Message):
 
     type: Literal["answer"] = "answer"
     seq: Count
-    stages: tuple[StageOrder, ...] = ()
+    stages: Annotated[tuple[StageOrder, ...], _UP_TO_FIRST] = ()
     limits: dict[Identifier, Count] = Field(default_factory=dict)
     rest: Literal["fill", "hold"] = "fill"
     executors: Count | None = None

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from workloads.job import WorkloadError
-from workloads.reading import open_regular, unreadable
+from workloads.reading import check_num_values, open_regular, unreadable
 from workloads.spark.compression import DAMAGE, UnsupportedCompressionError, decompressed
 
 #: Longest line that is read as a whole, bytes. Spark writes plans of many megabytes, which are not used.
@@ -324,6 +324,7 @@ def _parse(line: bytes, wanted: frozenset[str]) -> tuple[str, Any]:
             return name, None
         if len(line) >= MAX_LINE:
             raise ValueError("too long")
+    check_num_values(line)
     event = json.loads(line)
     if not isinstance(event, dict) or not isinstance(name := event.get("Event"), str):
         raise ValueError("no event")
