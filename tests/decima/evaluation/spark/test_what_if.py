@@ -16,7 +16,7 @@ from decima.show.what_if import shown
 from simulator import SPARK, ClusterConfig, run_episode
 from tests.decima.show.test_plots import difference
 from tests.workloads.spark.logs import LogBuilder, stage_info
-from workloads import JobProfile, JobSequence, SparkImport, StageProfile, TaskDurations, import_event_logs
+from workloads import JobProfile, JobSequence, SparkImport, StageProfile, TaskDurations, Wave, import_event_logs
 
 
 def night(rounds: int = 1) -> LogBuilder:
@@ -182,6 +182,15 @@ def test_a_job_keeps_its_cold_starts(tmp_path: Path) -> None:
     [logged] = logged_jobs(imported, executors=3)  # durations are modelled, cold starts are those of the run
     found = simulate_what_if(imported, held_out_of(), [logged], {"Spark FIFO": "fifo"}, num_draws=3)
     assert found.jct_ms["Spark FIFO"].mean(axis=0) == pytest.approx([9000, 1000, 1000], rel=0.1)
+
+
+def test_a_stage_on_cold_and_warm_executors_has_the_durations_of_both(tmp_path: Path) -> None:
+    log = LogBuilder().executor("0").executor("1").job(0, [stage_info(0, 1)], at=2000).run(0, 2000, 3000)
+    log.job_end(0, 3000).job(1, [stage_info(1, 2)], at=4000).submit(1, 4000)
+    log.task(1, 0, "0", 4000, 5000).task(1, 1, "1", 4000, 13_000).complete(1, 13_000).job_end(1, 13_000)
+    [logged] = logged_jobs(import_event_logs([log.end(20_000).write(tmp_path / "log")]))
+    durations = logged.profiles[1].stages[0].durations
+    assert [durations.table(wave)[2].tolist() for wave in Wave] == [[], [9000, 1000], []]
 
 
 def overlapping(tasks: int, executors: int, gap_ms: int) -> LogBuilder:
