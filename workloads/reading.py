@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from workloads.job import WorkloadError
+from workloads.errors import WorkloadError
 
 #: Maximum size of a file that is read as a whole, in bytes after decompression.
 LARGEST = 2**27

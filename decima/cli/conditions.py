@@ -192,7 +192,8 @@ CONDITIONS = with_options(
 
 def faults_named(options: dict[str, Any]) -> dict[str, Any]:
     """Return the values of the options for faults, by the fields of ``Faults``."""
-    from simulator.cluster.faults import parse_speculation, parse_stragglers, read_capacity
+    from simulator.cluster.capacity import read_capacity
+    from simulator.cluster.faults import parse_speculation, parse_stragglers
 
     names = ("executor_lifetime", "executor_return", "stragglers", "capacity", "speculation")
     lifetime, returns, stragglers, capacity, speculation = (options[name] for name in names)

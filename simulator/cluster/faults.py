@@ -6,27 +6,21 @@ import math
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from itertools import pairwise
-from pathlib import Path
 
 from workloads.errors import (
     LONGEST_MS,
     ConfigError,
     check_instance,
     check_number,
-    check_path,
     check_whole,
     number_in,
-    whole_in,
 )
-from workloads.reading import read_bytes
 
 __all__ = [
     "MIN_LATE_MS", "MOST_FAILURES", "NO_FAULTS", "SPECULATION", "Faults", "Outcome", "parse_speculation",
-    "parse_stragglers", "read_capacity",
+    "parse_stragglers",
 ]  # fmt: skip
 
-#: Maximum size of a file of a capacity schedule, bytes.
-_LARGEST = 2**20
 #: Number of failures of a task after which its job fails (Spark's ``spark.task.maxFailures``).
 MOST_FAILURES = 4
 #: A task that has run for less time is not copied (Spark's ``spark.speculation.minTaskRuntime``), ms.
@@ -207,40 +201,3 @@ def _pair(text: str, name: str, expected: str) -> tuple[float, float]:
     if len(numbers) != 2 or any(map(math.isnan, numbers)):
         raise ConfigError(f"{name} {text!r:.60}: expected {expected}")
     return numbers[0], numbers[1]
-
-
-def read_capacity(path: str | Path) -> tuple[tuple[float, int], ...]:
-    """Read a capacity schedule from a file: lines of a time in seconds and a number of executors.
-
-    A comma may separate the two. Lines that are empty or begin with ``#`` are skipped.
-
-    Raises:
-        ConfigError: the file cannot be read, or a line is malformed or out of order.
-    """
-    path = check_path(path, "capacity", ConfigError)
-    try:
-        lines = read_bytes(path, _LARGEST).decode("utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not a text file"
-        raise ConfigError(f"capacity schedule {path}: {reason}") from None
-    schedule: list[tuple[float, int]] = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        words = line.replace(",", " ").split()
-        reason = f"got {line[:60]!r}"
-        time_s, executors = (number_in(words[0]), whole_in(words[1])) if len(words) == 2 else (math.nan, None)
-        if not math.isnan(time_s) and executors is not None:
-            schedule.append((1000 * time_s, executors))
-            try:
-                _capacity(schedule[-2:])
-                continue
-            except ConfigError as error:
-                reason = str(error)
-        raise ConfigError(
-            f"capacity schedule {path}, line {number}: expected a time in seconds and a number of executors,"
-            f" such as 3600,20: {reason}"
-        )
-    if not schedule:
-        raise ConfigError(f"capacity schedule {path}: it has no line of a time and a number of executors")
-    return tuple(schedule)

@@ -24,10 +24,11 @@ from simulator import (
     run_episode,
 )
 from simulator.cluster import base, faults
+from simulator.cluster.capacity import read_capacity
 from simulator.cluster.config import Knowledge
 from simulator.cluster.draws import COPY, Purpose, chance, executor_keys, job_key
 from simulator.cluster.engine import draws, ends as engine_faults, faults as fault_engine
-from simulator.cluster.faults import parse_speculation, parse_stragglers, read_capacity
+from simulator.cluster.faults import parse_speculation, parse_stragglers
 from tests.cases import cases
 from tests.refusal import one_line
 from tests.simulator.cluster.build import Greedy, chain, finish, job, jobs, stage
