@@ -22,7 +22,7 @@ from decima.schedulers.base import (
     named_weights,
     weighted_sum,
 )
-from decima.schedulers.priced_srpt import WORK, PricedSrpt, left_for_moves, place_of
+from decima.schedulers.priced_srpt import WORK, PricedSrpt, place_of
 from simulator.cluster.observation import Observation, PerJob
 from simulator.compiled import compiled, inner
 
@@ -374,8 +374,6 @@ def _choose_stage(  # type: ignore[no-untyped-def]
         elif delay_ms > 0:
             well = may_have * useful[job] * fitting[job] / max(known[job, WORK], 1.0)
             lasting = max(fitting[job] / worth_ms, well, 1.0)
-            if num_jobs == 1:
-                lasting = max(lasting, held + left_for_moves(fitting[job], busy[job], delay_ms))
         in_use = bounded(math.log((1.0 + max(min(busy[job], held), 0)) / (1.0 + limit)), MOST_RATIO)
         key += _with_products(
             weights[ORDER], (*features, in_use, 1.0 * is_source), (*mixing, in_use, 1.0 * is_source), by

@@ -34,7 +34,7 @@ from workloads.job import JobProfile
 
 __all__ = [
     "STAYING", "WORK", "WORTH_LEAVING", "WORTH_MOVING", "CappedSrpt", "LimitedSrpt", "PricedConstants",
-    "PricedSrpt", "ProfiledSrpt", "at_least_share", "check_positive", "lasting_executors", "left_for_moves", "place_of",
+    "PricedSrpt", "ProfiledSrpt", "at_least_share", "check_positive", "lasting_executors", "place_of",
 ]  # fmt: skip
 
 #: Unit of work of ``CappedSrpt``, ms.
@@ -212,8 +212,6 @@ class PricedSrpt(Scheduler):
     many jobs gets few executors, at high efficiency. A new job gets executors even if each finds little work. After the
     other jobs it gets up to twice as many, and up to six times as many if no job needs most executors.
 
-    A job alone in the cluster also gets each executor that works there for longer than its move takes, up to its limit.
-
     With uncertain estimates, the order depends less on remaining work and more on useful parallelism, which errors
     change less, as in ``inelastic-first``. Limits are closer to an equal share, and executors leave their job more
     rarely. With exact estimates this has no effect.
@@ -298,14 +296,13 @@ def _choose(  # type: ignore[no-untyped-def]
     constants = rows[0]
     num_jobs, most, own = len(jobs), max(num_executors, 1), classes[executor_class]  # all may have left
     work, fitting, unclaimed = np.zeros(num_jobs), np.zeros(num_jobs), np.zeros(num_jobs)
-    variance, busy = np.zeros(num_jobs), 0
+    variance = np.zeros(num_jobs)
     for stage in stages:
         left = stage.remaining_tasks * stage.mean_task_ms
         work[stage.job] += left
         variance[stage.job] += left * stage.log_sd**2
         wanted = stage.unclaimed_tasks * stage.mean_task_ms
         unclaimed[stage.job] += wanted
-        busy += stage.running_executors + stage.remaining_tasks - stage.unclaimed_tasks
         if stage.cpu <= own.cpu and stage.memory <= own.memory:
             fitting[stage.job] += wanted
     is_stream = False
@@ -347,8 +344,6 @@ def _choose(  # type: ignore[no-untyped-def]
         elif delay_ms > 0:
             used_well = may_have * useful[job, price] * fitting[job] / max(useful[job, WORK], 1.0)
             lasting = max(fitting[job] / worth_ms, used_well, 1.0)
-            if num_jobs == 1:
-                lasting = max(lasting, held + left_for_moves(fitting[job], busy, delay_ms))
         if len(factors):
             order *= factors[0, job]
             limit *= factors[1, job]
@@ -373,18 +368,6 @@ def _choose(  # type: ignore[no-untyped-def]
                 chosen = jobs[job].next_stage
             rank += 1
     return chosen, limits, price, away
-
-
-@inner
-def left_for_moves(work_ms, busy, delay_ms):  # type: ignore[no-untyped-def]
-    """Return the number of executors that a job alone in the cluster can use for longer than their move takes.
-
-    Args:
-        work_ms: unclaimed work of the job, ms.
-        busy: executors of the job that will have done part of this work when a move ends.
-        delay_ms: moving delay, ms, above 0.
-    """
-    return max(work_ms - busy * delay_ms, 0.0) / delay_ms
 
 
 @inner(arrays=True)

@@ -1,4 +1,4 @@
-"""Numbers of stages are names: with other numbers, jobs take the same time."""
+"""Numbers of stages are names: with other numbers, jobs take the same time. More executors do no harm."""
 
 from random import Random
 
@@ -51,3 +51,33 @@ def test_completion_times_do_not_depend_on_the_numbers_of_stages(
         for jobs in (profiles, [renumbered(profile, random) for profile in profiles])
     )
     np.testing.assert_allclose(one, other, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["fair", "priced-srpt", "decima:general"])
+@settings(max_examples=15, deadline=None)
+@given(
+    stages=st.lists(st.tuples(st.integers(1, 20), st.floats(50.0, 20_000.0)), min_size=1, max_size=5),
+    executors=st.tuples(st.integers(1, 100), st.integers(1, 100)).map(sorted),
+)
+def test_more_executors_make_a_job_alone_slower_by_at_most_a_moving_delay(
+    name: str, stages: list[tuple[int, float]], executors: list[int]
+) -> None:
+    """The stages are independent. With edges, list scheduling has anomalies (Graham, 1969)."""
+    profiles = tuple(StageProfile(tasks, TaskDurations.constant(ms)) for tasks, ms in stages)
+    sequence = JobSequence((JobProfile("job", profiles),), np.zeros(1), seed=0)
+    few_ms, many_ms = (
+        run_episode(ClusterConfig(count), sequence, make_scheduler(name)).jct_ms[0] for count in executors
+    )
+    assert many_ms <= few_ms + ClusterConfig().moving_delay_ms
+
+
+def test_a_job_alone_is_fastest_with_an_executor_for_each_task() -> None:
+    stages = [(5, 2000.0), (5, 2000.0), (1, 3000.0)]
+    profile = JobProfile("job", tuple(StageProfile(tasks, TaskDurations.constant(ms)) for tasks, ms in stages))
+    jct_ms = {
+        executors: run_episode(
+            ClusterConfig(executors), JobSequence((profile,), np.zeros(1), seed=0), make_scheduler("decima:general")
+        ).jct_ms[0]
+        for executors in (8, 16, 20, 30, 48)
+    }
+    assert jct_ms == {8: 6000.0, 16: 6000.0, 20: 5000.0, 30: 5000.0, 48: 5000.0}
