@@ -370,14 +370,17 @@ class JobProfile:
 
     @cached_property
     def path_rank(self) -> NDArray[np.int64]:
-        """Rank of each stage by the longest path from it (``height_ms``), 0 for the longest; int64 [num_stages].
+        """Rank of each stage by the longest path from it to the end of the job, 0 for the longest; int64 [num_stages].
 
-        Of stages with equal paths, the stage with more work on its critical path comes first, then the stage with more
-        tasks, then the stage with the lower number. So the order of different stages does not depend on their numbers.
+        The longest path has the most stages; of paths with equally many stages, it takes the longest time
+        (``height_ms``). Of equal paths, the path with more work comes first, then the stage with more tasks, then the
+        stage with the lower number. So the order of different stages does not depend on their numbers.
         """
-        fewer = -np.array([stage.num_tasks for stage in self.stages])
+        num_tasks = np.array([stage.num_tasks for stage in self.stages])
+        depth = self._longest_path([1.0] * self.num_stages)
         path_rank = np.empty(self.num_stages, dtype=np.int64)
-        path_rank[np.lexsort((fewer, -self.critical_path_ms, -self.height_ms))] = np.arange(self.num_stages)
+        order = np.lexsort((-num_tasks, -self.critical_path_ms, -self.height_ms, -depth))
+        path_rank[order] = np.arange(self.num_stages)
         path_rank.setflags(write=False)
         return path_rank
 

@@ -110,16 +110,17 @@ def test_impossible_stages(arguments: dict[str, Any], message: str) -> None:
         StageProfile(**valid | arguments)
 
 
-def test_stages_are_ranked_by_path_then_work_then_tasks_then_number() -> None:
-    tasks_and_seconds = [(1, 1), (2, 1), (1, 1), (2, 2), (3, 1), (2, 2), (2, 2), (1, 1)]
+def test_stages_are_ranked_by_stages_of_the_path_then_time_then_work_then_tasks_then_number() -> None:
+    tasks_and_seconds = [(1, 1), (2, 1), (1, 1), (2, 2), (3, 1), (2, 2), (2, 2), (1, 1), (1, 9), (4, 1), (2, 2)]
     profile = JobProfile(
         "job",
         tuple(StageProfile(tasks, TaskDurations.constant(1000.0 * s)) for tasks, s in tasks_and_seconds),
         np.array([(0, 1), (1, 2), (4, 7)]),
     )
-    assert profile.height_ms.tolist() == [3000.0, 2000.0, 1000.0, 2000.0, 2000.0, 2000.0, 2000.0, 1000.0]
-    assert profile.critical_path_ms[1:7].tolist() == [3000.0, 1000.0, 4000.0, 4000.0, 4000.0, 4000.0]
-    assert profile.path_rank.tolist() == [0, 5, 6, 2, 1, 3, 4, 7]
+    #                                           path: 3 stages, 2, 1, 1, 2, 1, 1, 1, 1, 1, 1
+    assert (profile.height_ms / 1000).tolist() == [3, 2, 1, 2, 2, 2, 2, 1, 9, 1, 2]
+    assert (profile.critical_path_ms / 1000).tolist() == [4, 3, 1, 4, 4, 4, 4, 1, 9, 4, 4]
+    assert profile.path_rank.tolist() == [0, 2, 9, 4, 1, 5, 6, 10, 3, 8, 7]
 
 
 @given(job_profiles(), st.randoms(use_true_random=False))

@@ -107,7 +107,7 @@ def test_what_lies_outside_of_narrow_training(narrow: Path) -> None:
 @pytest.mark.parametrize("experiments", [1, 20])
 def test_the_jobs_of_the_readme_are_unlike_tpch(narrow: Path, experiments: int, tmp_path: Path) -> None:
     """For any number of experiments: the fit does not depend on the drawn jobs."""
-    [text] = re.findall(r"^```json my-jobs.json\n(.*?)^```$", README.read_text(), re.M | re.S)
+    [text] = re.findall(r'^```json title="my-jobs.json"\n(.*?)^```$', README.read_text(), re.M | re.S)
     (tmp_path / "my-jobs.json").write_text(text)
     workload = open_workload(tmp_path / "my-jobs.json")
     seen = [misfits(narrow, here(workload, every_s=10, jobs=jobs, num_experiments=experiments)) for jobs in (1, 20)]

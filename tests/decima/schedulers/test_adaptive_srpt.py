@@ -106,12 +106,12 @@ def test_the_order_follows_features_of_jobs_and_stages(weight: str, expected: in
     assert seen.stage_job[decided(rule(**{name: float(value)}), seen).stage] == expected
 
 
-@pytest.mark.parametrize(("weight", "expected"), [("stage.height=0", 0), ("stage.height=-2", 1), ("stage.next=9", 1)])
+@pytest.mark.parametrize(("weight", "expected"), [("stage.height=0", 0), ("stage.height=2", 0), ("stage.height=-2", 1), ("stage.next=9", 0)])
 def test_another_stage_than_the_next_one_can_be_chosen(weight: str, expected: int) -> None:
-    """Two stages of one job are ready; the second one leads to a longer path."""
+    """Two stages of one job are ready; the second one leads to a longer path, and is the next one."""
     fork = job(stage(4, 100.0), stage(4, 100.0), stage(4, 900.0), edges=((1, 2),))
     seen = observed(jobs(fork), ClusterConfig(2, moving_delay_ms=0.0))
-    assert seen.next_stage[0] == 0
+    assert seen.next_stage[0] == 1
     name, _, value = weight.partition("=")
     assert decided(rule(**{name: float(value)}), seen).stage == expected
 

@@ -56,7 +56,7 @@ def all_that_is_seen(sequence: JobSequence, semantics: Semantics = PAPER) -> lis
 @pytest.mark.parametrize("semantics", [PAPER, DECIMA_SIM], ids=["paper", "decima-sim"])
 def test_jobs_to_come_change_nothing_that_is_seen(semantics: Semantics) -> None:
     alone, *others = (all_that_is_seen(sequence, semantics) for sequence in futures())
-    assert len(alone) > 20
+    assert len(alone) > 15
     assert [alone] * 2 == others
 
 

@@ -15,6 +15,7 @@ from decima.service.jobs import QuestionError
 from decima.service.protocol import Answer, Exchange, Executor, State
 from decima.service.service import Decided, Driver
 from simulator import ClusterConfig, Decision, Observation, SchedulingError, run_episode
+from simulator.cluster.config import EXACT
 from tests.cases import cases
 from tests.decima.service.scripted_spark import ScriptedSpark
 from tests.decima.service.serving import a_job, a_stage, a_state, executors
@@ -47,7 +48,8 @@ def arriving(sequence: JobSequence) -> list[tuple[JobProfile, float]]:
 
 
 def served_jct_ms(scheduler: str, sequence: JobSequence, history: tuple[JobProfile, ...], hidden: bool) -> float:
-    serving = driver(scheduler, *history)
+    known = History(history, knowledge=EXACT)
+    serving = Driver(make_scheduler(scheduler), known, itertools.count(), itertools.count())
     spark = ScriptedSpark(arriving(sequence), lambda state: serving.decide(state).answer, SLOTS, hidden)
     return float(np.mean(spark.run()))
 
@@ -55,16 +57,13 @@ def served_jct_ms(scheduler: str, sequence: JobSequence, history: tuple[JobProfi
 @pytest.mark.parametrize("arrivals", SEQUENCES)
 @pytest.mark.parametrize("scheduler", ["fifo", "fair", "priced-srpt", "decima"])
 def test_served_jobs_take_as_long_as_in_the_simulator(scheduler: str, arrivals: str) -> None:
-    """Whether Spark creates its stages at the start or later.
-
-    The service treats history as an estimate, the simulator knows the truth: orders differ slightly.
-    """
+    """Whether Spark creates its stages at the start or later. Both know the exact durations."""
     config = ClusterConfig(SLOTS, moving_delay_ms=0.0, warmup_delay_ms=0.0)
     sequences = SEQUENCES[arrivals]
     simulated = np.mean([run_episode(config, each, make_scheduler(scheduler)).mean_jct_ms for each in sequences])
     for hidden in (False, True):
         served = np.mean([served_jct_ms(scheduler, each, PROFILES, hidden) for each in sequences])
-        assert served == pytest.approx(simulated, rel=0.02)
+        assert served == pytest.approx(simulated, rel=0.01)
 
 
 @pytest.mark.parametrize(

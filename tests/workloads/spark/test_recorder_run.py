@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.cases import cases
+from workloads.errors import DecimaError
 from workloads.spark.recorder import record as recorder
 from workloads.spark.recorder.record import Manifest, Mixture, main, random_mixtures, single_runs
 from workloads.spark.recorder.submission import Layout
@@ -177,9 +178,9 @@ def test_settings_and_mixtures_of_runs():
     ("--queries", ("0", "23", "3-1", "1-23", "0-1"), "the queries are 1 to 22"),
     ("--layouts", ("12m/0", "12/16", "12m", "12m/16/3", "m/1", "12t/1", "12m/x"),
      "a layout is written as in 12m/16, not '{}'"),
-    ("--scale-factors", ("0", "-1", "1,-1", "nan"), "is not positive"),
-    ("--scale-factors", ("x",), "could not convert string to float: 'x'"),
-    ("--executors", ("0", "2,-1"), "is not positive"),
+    ("--scale-factors", ("0", "-1", "1,-1", "nan"), "is not a number above 0"),
+    ("--scale-factors", ("x",), "'x' is not a number above 0"),
+    ("--executors", ("0", "2,-1"), "is not a whole number above 0"),
 )  # fmt: skip
 def test_a_wrong_command_line(option, texts, complaint, capsys):
     for text in texts:
@@ -220,10 +221,16 @@ def test_the_manifest_goes_on_and_is_written_whole(tmp_path, monkeypatch):
     assert len(campaign["date"]) == len("2024-01-01T00:00:00+00:00")
 
 
-@pytest.mark.parametrize("content", ["x", "[]", "{}", '{"format": 2}'])
-def test_a_file_that_is_no_manifest(tmp_path, content):
+@cases(
+    "content, message",
+    ("x", "line 1, column 1: Expecting value"),
+    ("[]", "not a manifest"),
+    ("{}", "not a manifest"),
+    ('{"format": 2}', "not a manifest"),
+)
+def test_a_file_that_is_no_manifest(tmp_path, content, message):
     (tmp_path / "manifest.json").write_text(content)
-    with pytest.raises(RecorderError, match=r"manifest\.json: not a manifest"):
+    with pytest.raises(DecimaError, match=rf"manifest\.json: {message}"):
         Manifest(tmp_path / "manifest.json")
 
 
