@@ -78,7 +78,9 @@ def run_study(
 
 SEEDS = "--seeds --experiments"
 CHECKPOINT = Option(
-    "--checkpoint", "policy file", "Policy file of decima train that replaces the training of the full policy."
+    "--checkpoint",
+    "policy file",
+    "Policy file of decima train that replaces the training of the full policy.",
 )
 BUSY = "Target share of time that executors are busy"
 STREAM_INTERVAL = Option(

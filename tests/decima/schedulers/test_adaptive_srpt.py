@@ -20,6 +20,7 @@ from decima.schedulers.adaptive_srpt import (
 from decima.schedulers.priced_srpt import PricedConstants, PricedSrpt
 from simulator import Cluster, ClusterConfig, Decision, Observation, run_episode
 from simulator.cluster.config import Knowledge
+from tests.cases import cases
 from tests.decima.policy.examples import random_sequence
 from tests.simulator.cluster.build import chain, inflating, job, jobs, stage
 from workloads.arrivals import JobSequence, batch_arrivals
@@ -106,7 +107,7 @@ def test_the_order_follows_features_of_jobs_and_stages(weight: str, expected: in
     assert seen.stage_job[decided(rule(**{name: float(value)}), seen).stage] == expected
 
 
-@pytest.mark.parametrize(("weight", "expected"), [("stage.height=0", 0), ("stage.height=2", 0), ("stage.height=-2", 1), ("stage.next=9", 0)])
+@cases("weight, expected", ("stage.height=0", 0), ("stage.height=2", 0), ("stage.height=-2", 1), ("stage.next=9", 0))
 def test_another_stage_than_the_next_one_can_be_chosen(weight: str, expected: int) -> None:
     """Two stages of one job are ready; the second one leads to a longer path, and is the next one."""
     fork = job(stage(4, 100.0), stage(4, 100.0), stage(4, 900.0), edges=((1, 2),))

@@ -151,7 +151,7 @@ def test_packing_depends_on_executors_and_ready_stages_wait_for_nothing() -> Non
 
 
 def test_troublesome_stages_wait_and_then_go_first() -> None:
-    # Stage 2 could start immediately, but stage 3 only after stage 0. Then both start before stage 1, which has a child.
+    # Stage 2 could start immediately, but stage 3 only after stage 0. Then both start before stage 1.
     stages = stage(2, 100.0), stage(8, 10.0), stage(4, 1000.0), stage(4, 1000.0), stage(1, 5.0)
     profile = job(*stages, edges=[(0, 3), (1, 4)])
     cluster, scheduler = Cluster(CONFIG, jobs(profile)), GrapheneStar(long=0.9, fragmented=-1)
