@@ -27,9 +27,12 @@ TRAINING_SEEDS = 1_000_000
 def as_simulated(cluster: ClusterConfig, name: str, spec: str) -> tuple[ClusterConfig, str]:
     """Return the simulated cluster and scheduler that reproduce a scheduler on Spark.
 
-    The moving delay of ``cluster`` is between jobs of one application, or between applications.
+    The moving delay of ``cluster`` is between jobs of one application (then it is 0), or between applications.
     """
-    if name not in SPARKS_OWN or cluster.moving_delay_ms > 0:
+    if cluster.moving_delay_ms > 0:
+        # Any scheduler assigns executors to applications, each of which orders its stages as Spark does.
+        return replace(cluster, semantics=replace(cluster.semantics, longest_path_first=False)), spec
+    if name not in SPARKS_OWN:
         return cluster, spec
     return replace(cluster, semantics=SPARK), "spark-fair" if spec == "fair" else spec
 

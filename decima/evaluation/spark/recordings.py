@@ -340,7 +340,7 @@ class _Setting:
             executor_classes=self._executor_classes(profiles),
             moving_delay_ms=self.moving_ms,
             warmup_delay_ms=self.warmup_ms,
-            semantics=Semantics(release_misfits=False),
+            semantics=Semantics(release_misfits=False, longest_path_first=False),
         )
         return run_episode(cluster, sequence, SparkStandalone(self.executors_max)).completion_ms
 
