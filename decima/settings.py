@@ -232,7 +232,7 @@ def read_settings(
         known = ", ".join(recipes.names())
         near = did_you_mean(source, recipes.names())
         raise TrainingError(f"unknown recipe {source!r}{near}: expected one of {known}, or a YAML file")
-    document = read_document(Path(source) if is_file else recipes.folder / f"{source}.yaml", str(source))
+    document = read_yaml(Path(source) if is_file else recipes.folder / f"{source}.yaml", str(source))
     for override in overrides:
         _override(document, override)
     where = f"{source} with {' '.join(overrides)}" if overrides else str(source)
@@ -264,7 +264,7 @@ def check_overrides(overrides: Any) -> None:
         )
 
 
-def read_document(path: Path, name: str | None = None) -> dict[str, Any]:
+def read_yaml(path: Path, name: str | None = None) -> dict[str, Any]:
     """Read a YAML file of keys and values; an empty file has none.
 
     Args:

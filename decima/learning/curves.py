@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from decima.evaluation.metrics import mean_interval
 from decima.learning.loop import CONFIG
 from decima.learning.metrics import read_metrics, validation_metric
-from decima.settings import TrainingError, read_document
+from decima.settings import TrainingError, read_yaml
 
 __all__ = [
     "LearningCurve", "TrainingRun", "curve_of", "find_runs", "objective_metric", "read_run",
@@ -74,9 +74,7 @@ def read_run(folder: Path) -> TrainingRun:
     Raises:
         TrainingError: a file is missing or malformed.
     """
-    return TrainingRun(
-        folder, dict(_flat(read_document(folder / CONFIG))), read_metrics(folder / METRICS_FILE)
-    )
+    return TrainingRun(folder, dict(_flat(read_yaml(folder / CONFIG))), read_metrics(folder / METRICS_FILE))
 
 
 def _flat(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
