@@ -3,12 +3,13 @@
 import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 from typing import Any, Self
 
 import pytest
 
 from decima.policy.threads import one_thread
-from tests.decima.learning.examples import sweep_once
+from tests.decima.learning.examples import Runs, sweep_once
 
 
 @pytest.fixture(autouse=True)
@@ -47,3 +48,14 @@ def other_process(_other_process: ProcessPoolExecutor, monkeypatch: pytest.Monke
                 yield future.result()
 
     monkeypatch.setattr("decima.workers.pool.Processes", Pool)
+
+
+@pytest.fixture(params=["cluster", "grid"])
+def runs(request: pytest.FixtureRequest, tmp_path: Path) -> Runs:
+    """Run small trainings of each kind, for behaviour that all trainings share."""
+    return Runs(request.param, tmp_path)
+
+
+@pytest.fixture
+def grid_runs(tmp_path: Path) -> Runs:
+    return Runs("grid", tmp_path)

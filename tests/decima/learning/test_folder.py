@@ -23,16 +23,6 @@ from tests.refusal import one_line
 BUSY = "another training writes into this folder now"
 
 
-@pytest.fixture(params=["cluster", "grid"])
-def runs(request: pytest.FixtureRequest, tmp_path: Path) -> Runs:
-    return Runs(request.param, tmp_path)
-
-
-@pytest.fixture
-def grid_runs(tmp_path: Path) -> Runs:
-    return Runs("grid", tmp_path)
-
-
 def test_a_second_training_with_the_same_folder_is_refused(runs: Runs, tmp_path: Path) -> None:
     config, message = runs.config(), f"{tmp_path / 'out'}: {BUSY}; "
     early = runs.trainer(config)

@@ -23,18 +23,6 @@ from decima.settings import TrainingError, parse_settings
 from decima.workers.pool import map_in_order
 from tests.decima.learning.examples import Runs, stop_after
 
-
-@pytest.fixture(params=["cluster", "grid"])
-def runs(request: pytest.FixtureRequest, tmp_path: Path) -> Runs:
-    return Runs(request.param, tmp_path)
-
-
-@pytest.fixture
-def grid_runs(tmp_path: Path) -> Runs:
-    """Run small trainings of each kind, for behaviour that all trainings share."""
-    return Runs("grid", tmp_path)
-
-
 #: Settings that together reach every branch of the trainings.
 WAYS: dict[str, dict[str, dict[str, Any]]] = {
     "cluster": {

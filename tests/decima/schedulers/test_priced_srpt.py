@@ -19,6 +19,7 @@ from tests.cases import cases
 from tests.decima.policy.examples import random_sequence
 from tests.simulator.cluster.build import chain, inflating, job, jobs, stage
 from workloads.arrivals import JobSequence, batch_arrivals, poisson_arrivals
+from workloads.job import JobProfile
 
 DELAY_MS = 100.0
 
@@ -225,16 +226,21 @@ def test_the_more_unwanted_executors_the_more_of_them_a_job_may_have(executors: 
     assert rule.limits[0] == int(max(may_have * used_well * 20 / 40, 20 / DEFAULTS.worth_moving))
 
 
-def test_idle_executors_are_unwanted_while_a_job_offers_one_of_its_own() -> None:
-    """Executors outside jobs were left idle, and one executor has finished a stage of a third job."""
-    config = ClusterConfig(400, moving_delay_ms=DELAY_MS)
-    profile = job(stage(40, DELAY_MS))
-    cluster, scheduler = asked(config, jobs(profile, profile, chain(stage(1, 50.0), stage(1, 50.0))))
+def offer_of_third_job(config: ClusterConfig, *profiles: JobProfile) -> tuple[Observation, priced_srpt.PricedSrpt]:
+    """Return the first offer of a job's executors after two jobs of one stage got 20 executors and a third job one."""
+    cluster, scheduler = asked(config, jobs(*profiles))
     for decision in (Decision(0, 20), Decision(1, 20), Decision(2, 1)):
         cluster.decide(decision)
     while cluster.observe().source < 0:
         cluster.decide(None)
-    seen = cluster.observe()
+    return cluster.observe(), scheduler
+
+
+def test_idle_executors_are_unwanted_while_a_job_offers_one_of_its_own() -> None:
+    """Executors outside jobs were left idle, and one executor has finished a stage of a third job."""
+    config = ClusterConfig(400, moving_delay_ms=DELAY_MS)
+    profile = job(stage(40, DELAY_MS))
+    seen, scheduler = offer_of_third_job(config, profile, profile, chain(stage(1, 50.0), stage(1, 50.0)))
     assert (seen.source, seen.offered, seen.unclaimed_tasks.tolist()) == (2, 1, [20, 20, 0, 1])
     rule = scheduler.ask(seen)
     used_well = useful_executors(profile, config, rule.price)
@@ -248,12 +254,7 @@ def test_jobs_want_executors_while_they_have_unclaimed_work() -> None:
     """After 250 ms, executors of the first job run its last tasks, and an executor leaves the third job."""
     config = ClusterConfig(400, moving_delay_ms=DELAY_MS)
     first, second = job(stage(40, DELAY_MS)), job(stage(60, DELAY_MS))
-    cluster, scheduler = asked(config, jobs(first, second, chain(stage(1, 150.0), stage(1, 50.0))))
-    for decision in (Decision(0, 20), Decision(1, 20), Decision(2, 1)):
-        cluster.decide(decision)
-    while cluster.observe().source < 0:
-        cluster.decide(None)
-    seen = cluster.observe()
+    seen, scheduler = offer_of_third_job(config, first, second, chain(stage(1, 150.0), stage(1, 50.0)))
     assert (seen.time_ms, seen.unclaimed_tasks.tolist()) == (250, [0, 20, 0, 1])
     rule = scheduler.ask(seen)
     of_first, of_second = (useful_executors(each, config, rule.price) for each in (first, second))
