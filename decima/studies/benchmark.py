@@ -10,25 +10,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from decima.evaluation.comparison import Comparison
+from decima.evaluation.comparison import Comparison, run_comparisons
 from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.metrics import Interval, mean_interval
 from decima.evaluation.options import choose_schedulers, make_conditions
 from decima.show.style import GREY, draw_dots, finish_axes, new_axes
 from decima.show.tables import table_of
 from decima.studies.catalogue import FOUR_SIZES
-from decima.studies.cells import Source
-from decima.studies.compared import change, choose_settings, gains_table, jct_s, run_settings
+from decima.studies.compared import change, gains_table, jct_s, tidy
 from decima.studies.outcome import FULL, Outcome, Setup
+from decima.workers.pool import available_cpus
 from simulator.cluster.config import Knowledge
 from simulator.cluster.faults import Faults
+from workloads.errors import did_you_mean
 from workloads.sources.open import EMBEDDED, SYNTHETIC, open_workload
 from workloads.sources.workload_file import Workload
 
@@ -50,6 +51,10 @@ TICKS = (0.5, 0.7, 1, 2, 5, 10)
 #: Number of schedulers in the table of settings: those with the best scores.
 SHOWN = 4
 
+#: Jobs: published or embedded TPC-H profiles, DAGs of a trace, random DAGs.
+Source = Literal["published", "embedded", "trace", "random"]
+#: Jobs that the project does not contain -> command-line option that names their file.
+OPTIONS: dict[Source, str] = {"published": "--profiles DIR", "trace": "--trace FILE"}
 #: Source of jobs -> ``fingerprint`` of its profiles in version 1.
 FINGERPRINTS: dict[Source, str] = {
     "embedded": "dba50263c6f5635e",
@@ -121,15 +126,26 @@ def benchmark(
         WorkloadError: jobs cannot be read.
     """
     sources = _sources(profiles, trace)
-    chosen, left_out = choose_settings(SETTINGS, settings, sources, "setting")
+    for name in settings:
+        if name not in SETTINGS:
+            known = f"{did_you_mean(name, tuple(SETTINGS))}, expected one of {', '.join(SETTINGS)}"
+            raise CompareError(f"no setting is named {name!r}{known}")
+        if SETTINGS[name].source not in sources:
+            raise CompareError(f"the setting {name} needs {OPTIONS[SETTINGS[name].source]}")
+    names = settings or [name for name, each in SETTINGS.items() if each.source in sources]
+    chosen = [each for name, each in SETTINGS.items() if name in names]
+    left_out = [name for name in SETTINGS if name not in names]
     comparisons = {}
     for setting in chosen:
         conditions = setting.conditions(sources[setting.source], seeds)
         named, policy, _ = choose_schedulers(conditions, scheduler_names or SCHEDULERS, checkpoint)
         schedulers = tuple(dict.fromkeys((FAIR, *named)))
         comparisons[setting.name] = Comparison(conditions, schedulers, policy=policy, keep=False)
-    runs, conditions_of = run_settings(comparisons, setup, "running the benchmark", workers)
-    return outcome(runs, conditions_of, left_out)
+    # All settings on the same workers, so that no worker is idle between settings.
+    tell = partial(setup.tell, "running the benchmark")
+    run_comparisons(list(comparisons.values()), workers or available_cpus(), tell)
+    conditions_of = {name: each.conditions for name, each in comparisons.items()}
+    return outcome(tidy(comparisons), conditions_of, left_out)
 
 
 def outcome(

@@ -11,8 +11,6 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from decima.studies.cells import CELLS
-
 if TYPE_CHECKING:
     from decima.show.tables import Report
 
@@ -94,8 +92,6 @@ INTERVAL = Option("--interval", "above 0", "Mean seconds between TPC-H jobs.", 4
 WINDOW = Option("--window", "above 0", "Seconds of the trace in each experiment.", 6480.0, "window_s")
 #: Executor classes of section 7.3, as the option ``--classes``.
 FOUR_SIZES = "50x0.25,50x0.5,50x0.75,50x1"
-#: Sequences in each cell of ``grid`` at full size.
-SEQUENCES = 10
 #: Estimation errors of the study ``estimates``: kind, and standard deviation of the logarithm or share of jobs.
 ERRORS = (
     "exact",
@@ -199,11 +195,6 @@ STUDIES: dict[str, Entry] = {
 
         On batches of 20 jobs (Decima, Figure 22). About 70 minutes of CPU time, nearly all of it two trainings.""",
         CHECKPOINT),
-    "high-load": _study("streams:high_load", """Show which jobs and decisions make the difference at high load.
-
-        On the streams of Figure 9b: JCT by the work of jobs, and executors of a job by the number of jobs in the
-        system, under rules with a fixed cost exponent, a policy trained on batches, and priced-srpt. Nothing is
-        trained. About 5 minutes.""", LOAD, CHECKPOINT),
     "guarantees": _study("objectives:guarantees", """Measure the cost of guarantees against late jobs.
 
         Streams of 200 jobs under rules and policies, without and with a guarantee: mean JCT, tails, and violations.
@@ -216,26 +207,6 @@ STUDIES: dict[str, Entry] = {
         minutes.""",
         Option("--carbon FILE[:SCALE]", "text", "Signal: FILE[:SCALE].", "synthetic-solar:60", "signal"),
         Option("--interval", "above 0", "Mean seconds between the jobs.", 30.0, "interval_s"), executors=100),
-    "algorithms": _study("algorithms:algorithms", """Compare algorithms that train policies, at equal CPU time.
-
-        PPO and deep controlled learning (DCL) from the same cloned policy, in three settings, with several seeds:
-        curves by CPU time, and the kept policies against the rule on other sequences. About 50 minutes of CPU
-        time.""",
-        Option("--recordings", "file",
-            "Workload file of 'decima workload import spark': its jobs and the errors of their estimates are a "
-            "setting.  [default: this setting is left out]"),
-        Option("--training-seeds", "at least 2", "Seeds of each training.", 5, "num_seeds")),
-    "drift": _study("streams:drift", """Compare schedulers on streams that change in the middle.
-
-        The rate doubles or halves, or jobs become larger or smaller: mean JCT of the jobs before the change and after
-        it, against fair sharing. Nothing is trained. About 3 minutes.""",
-        Option("--load", "share", f"{BUSY} in the busier half of a stream.", 0.85), CHECKPOINT),
-    "patterns": _study("streams:patterns", """Compare shipped policies on other arrival patterns than in training.
-
-        More arrivals, bursts, days and nights, and a rate that triples: mean JCT against the rule. Nothing is trained.
-        About 5 minutes.""",
-        Option("--interval", "above 0", "Mean seconds between jobs in training.", 25.0, "interval_s"),
-        CHECKPOINT),
     "estimates": _study("robustness:estimates", """Compare schedulers whose estimates of task durations are wrong.
 
         Batches and streams, with errors per job and per stage, and with jobs without history: mean JCT against fair
@@ -367,46 +338,6 @@ STUDIES: dict[str, Entry] = {
         and pyspark: pip install -e '.[spark]' brings both. About 20 minutes.""",
         *_on_spark("Slots of the cluster.", ("Applications in a batch.", 4), ("Number of batches.", 3)),
         *_naps(10.0, 0.1)),
-    "packing": _other("packing:packing", """Compare how compactly Graphene and simpler planners pack tasks.
-
-        Plans projects of PSPLIB, whose best makespans are known: random order, Tetris, longest critical path first, and
-        Graphene (OSDI 2016), without and with justification of its plans. Deviations are in percent.
-        The 240 projects of j30 take seconds.
-        Needs the package psplib: pip install -e '.[packing]'. Or plans the jobs of a workload, each alone on a
-        cluster, and compares with lower bounds.""",
-        Option("--instances DIR", "folder", "Folder of .sm files of PSPLIB."),
-        "workload: none; instead of --instances",
-        Option("--classes COUNTxMEMORY,..", "text",
-            f"Executors for the jobs of a workload, as decima compare has them.  [default: {FOUR_SIZES}]"),
-        Option("--memory-demand", ("own", "uniform"),
-            "Memory that tasks of a workload need: its own values, or drawn from (0, 1] for each stage.  "
-            "[default: own]"),
-        Option("--sample", "at least 1", "Number of jobs to sample from the workload.  [default: all]"),
-        Option("--best", "file",
-            "CSV file with columns instance and best, the best known makespan.  [default: best.csv in the "
-            "folder or the one above; without it, plans are compared with lower bounds]"),
-        Option("--seed", "seed", "Seed of the random order.", 0),
-        "workers"),
-    "grid": _other("settings_grid:settings_grid", """Show in which settings a policy can be trusted.
-
-        Compares it with the strongest rule, with weighted fair sharing tuned in each sequence, and with fair sharing:
-        on batches and streams of TPC-H jobs, DAGs of a trace and random DAGs, on clusters of several sizes. The
-        settings, called cells, are fixed. Nothing is trained. About 10 minutes on 2 cores.""",
-        Option("--checkpoint", "policy file",
-            "Policy file of decima train.  [default: in each cell the shipped policy of the most similar setting]"),
-        Option("--profiles DIR", "folder",
-            "Folder of the published TPC-H profiles.  [default: their cells are left out]"),
-        Option("--trace", "file",
-            "Workload file with DAGs of a trace, from decima workload import alibaba; arrival times are "
-            "ignored.  [default: their cells are left out]"),
-        Repeated("--cells NAME", tuple(CELLS),
-            f"Only this cell; may be given several times. There are {', '.join(CELLS)}."),
-        Option("--budget", "above 0",
-            f"Size of the comparison; 1 is full size, {SEQUENCES} sequences in each cell.", 1.0),
-        Option(SEEDS, "at least 2", "Sequences in each cell; overrides --budget.", None, "seeds"),
-        # Seeds of training begin above.
-        Option("--seed", "comparison seed", "Seed of the first sequence.", 0),
-        "workers"),
     "benchmark": _other("benchmark:benchmark", """Measure schedulers in twelve fixed settings, and give each a score.
 
         Batches and streams of TPC-H jobs, random DAGs, DAGs of a trace, executors of four sizes, wrong estimates and

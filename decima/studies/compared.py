@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -13,19 +13,16 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from rich.table import Table
 
-from decima.evaluation.comparison import Comparison, run_comparisons
-from decima.evaluation.conditions import CompareError, Conditions
+from decima.evaluation.comparison import Comparison
+from decima.evaluation.conditions import CompareError
 from decima.evaluation.metrics import METRICS, Interval, paired_change, summarise
 from decima.evaluation.variants import HINDSIGHT
 from decima.policy.files import policy_path, read_about
 from decima.registry import policy_named
 from decima.show.style import draw_bars, legend_beside, new_axes
 from decima.show.tables import interval_text, metric_text, table_of
-from decima.studies.cells import OPTIONS, Source
-from decima.studies.outcome import FULL, UNKNOWN, Claim, Outcome, Setup
-from decima.workers.pool import available_cpus
+from decima.studies.outcome import FULL, UNKNOWN, Claim, Outcome
 from workloads.arrivals import JobSequence
-from workloads.errors import did_you_mean
 
 # A condition is the name of an evaluation setting; it is empty in studies with a single setting.
 #: (condition, scheduler) -> result of the paper, as text.
@@ -109,39 +106,6 @@ def over_time(steps: pd.Series[Any], edges_ms: NDArray[np.float64]) -> NDArray[n
     area = np.concatenate([[0.0], np.cumsum(values[:-1] * np.diff(times))])
     found: NDArray[np.float64] = np.diff(area[np.searchsorted(times, edges_ms)]) / np.diff(edges_ms)
     return found
-
-
-def choose_settings(
-    settings: Mapping[str, Any], names: Sequence[str], sources: Container[Source], noun: str
-) -> tuple[list[Any], list[str]]:
-    """Choose evaluation settings to run by name, by default all whose ``sources`` of jobs are available.
-
-    ``noun`` stands for a setting in errors. Also returns the names of all others, in order.
-
-    Raises:
-        CompareError: unknown setting, or setting whose jobs are not available.
-    """
-    for name in names:
-        if name not in settings:
-            known = f"{did_you_mean(name, tuple(settings))}, expected one of {', '.join(settings)}"
-            raise CompareError(f"no {noun} is named {name!r}{known}")
-        if settings[name].source not in sources:
-            raise CompareError(f"the {noun} {name} needs {OPTIONS[settings[name].source]}")
-    chosen = names or [name for name, each in settings.items() if each.source in sources]
-    return [settings[name] for name in settings if name in chosen], [
-        each for each in settings if each not in chosen
-    ]
-
-
-def run_settings(
-    comparisons: Mapping[str, Comparison], setup: Setup, activity: str, workers: int | str | None
-) -> tuple[pd.DataFrame, dict[str, Conditions]]:
-    """Run a comparison in each setting, all on the same workers, so that no worker is idle between settings.
-
-    Returns tidy results, and evaluation settings by name.
-    """
-    run_comparisons(list(comparisons.values()), workers or available_cpus(), partial(setup.tell, activity))
-    return tidy(comparisons), {name: each.conditions for name, each in comparisons.items()}
 
 
 def compared(

@@ -63,7 +63,6 @@ TABLE = "M1,2,j_1,1,Terminated,100,200,100,0.5\nR2_1,1,j_1,1,Terminated,200,300,
 JOB = "1 0 5 60 4 -1 -1 4 60 -1 1 1 1 1 1 1 -1 -1"
 SETTINGS = "iterations: 2\ncluster: {executors: 5}\n"
 SERVED = '{"event":"started","format":"decima-service-log"}\n'
-PROJECT = "file with basedata : x.bas\n"
 
 
 def _event_log() -> bytes:
@@ -84,7 +83,7 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], tuple[str, ...]]] = {
         (
             "compare --workload it.json", "workload show it.json", "explain --workload it.json",
             "train --out run --workload it.json", "train --out run --set workload.file=it.json",
-            f"reproduce fig9a --workload it.json {FEW}", f"reproduce grid --trace it.json {FEW}",
+            f"reproduce fig9a --workload it.json {FEW}", "benchmark --trace it.json --seeds 2",
             "serve --no-token --spark unix:s --history it.json",
         ),
     ),
@@ -101,7 +100,7 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], tuple[str, ...]]] = {
             "compare --checkpoint it.npz", "compare --schedulers fair,decima:it.npz", "explain --policy it.npz",
             "serve --no-token --spark unix:s --policy it.npz", "train --out run --set start=it.npz",
             "deeprm compare --checkpoint it.npz", "deeprm train --out run --set start=it.npz",
-            f"reproduce fig9a --checkpoint it.npz {FEW}", f"reproduce grid --checkpoint it.npz {FEW}",
+            f"reproduce fig9a --checkpoint it.npz {FEW}", "benchmark --checkpoint it.npz --seeds 2",
             "replay --weights it.npz episode.json",
         ),
     ),
@@ -147,19 +146,13 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], tuple[str, ...]]] = {
         ("deeprm compare --log it.swf.gz",),
     ),
     "served": ("it.jsonl", SERVED.encode, ("replay-live it.jsonl",)),
-    "project": ("projects/it.sm", PROJECT.encode, ("reproduce packing --instances projects",)),
-    "best makespans": (
-        "it.csv",
-        lambda: b"instance,best\nx,3\n",
-        ("reproduce packing --instances projects --best it.csv",),
-    ),
     "profiles": (
         "tpch/2g/task_duration_1.npy",
         lambda: b"\x93NUMPY\x01\x00",
         (
             "compare --profiles tpch", "compare --workload ./tpch", "train --out run --profiles tpch",
             "workload show ./tpch", f"reproduce fig9a --profiles tpch {FEW}",
-            "reproduce grid --profiles tpch --cells tpch-batch-20",
+            "benchmark --profiles tpch --seeds 2",
         ),
     ),
     "token": ("token", lambda: b"secret", ("serve --spark unix:s --token-file token",)),
@@ -574,9 +567,7 @@ SLIPS = {
     ("reproduce absent", "absent"),
     ("reproduce cnn-fig2 --weights -1,1,1", "--weights"),
     ("reproduce fig18 --recordings .", "was not recorded by workloads.spark.recorder"),
-    ("reproduce packing --workload tpch --classes x", "x"),
-    ("reproduce grid --seeds 1", "--seeds"),
-    ("reproduce grid --cells tpch-batch-20 --trace results.json", "--trace"),
+    ("benchmark --seeds 1", "--seeds"),
     ("reproduce fig9a --budget 1e-300 --seeds 100000001", "--seeds"),
     ("reproduce a2c-tables --log one.swf", "one.swf"),
     # The service, and recordings.

@@ -10,14 +10,12 @@ import pytest
 from decima.evaluation import CompareError, Interval
 from decima.evaluation.variants import HINDSIGHT
 from decima.policy.shipped import SHIPPED
-from decima.schedulers import Fair
 from decima.studies import multi_resource, usage
 from decima.studies.compared import GROUPS, jobs_by_work, over_time
 from decima.studies.multi_resource import GRAPHENE_STAR, OURS, TETRIS, experiments, fragmentation_claim, learned
-from decima.studies.streams import LEVELS, executors_by_load
 from decima.studies.study import Study
 from decima.studies.usage import used
-from simulator import ClusterConfig, ExecutorClass, run_episode
+from simulator import ClusterConfig, ExecutorClass
 from tests.cases import cases
 from tests.decima.episodes import episode
 from tests.decima.show.test_plots import difference
@@ -39,17 +37,7 @@ def test_means_and_groups_of_jobs() -> None:
     assert used(replace(record, config=two)).tolist() == [[2, 4]] * 4
 
 
-def test_claims_and_executors_of_jobs() -> None:
-    # Four executors run tasks of 10 ms: of job 0, which is alone at first, then of the other jobs.
-    config = ClusterConfig(4, moving_delay_ms=0.0, warmup_delay_ms=0.0)
-    large, small = job(stage(10, 10.0)), job(stage(4, 10.0))
-    record = run_episode(config, jobs(large, small, small, at=[0.0, 5.0, 6.0]), Fair())
-    assert record.completion_ms.tolist() == [30.0, 40.0, 50.0]
-    others, largest = executors_by_load(record, np.array([0]))
-    assert largest[0] == pytest.approx(100 / 30)
-    assert (others[0], others[1]) == (pytest.approx(40 / 20), pytest.approx(40 / 20))
-    assert np.isnan([*others[2:], *largest[1:]]).all()
-    assert len(others) == len(LEVELS)
+def test_claims() -> None:
     runs = made_up({"": {TETRIS: 10.0, GRAPHENE_STAR: 5.2, "decima": 5.0}})
     assert multi_resource._lower("", runs, TETRIS, 0.52).holds  # the interval reaches that far
     assert not multi_resource._lower("", runs, TETRIS, 0.7).holds

@@ -16,14 +16,13 @@ from decima.evaluation.variants import GRIDS, HINDSIGHT
 from decima.learning.cluster.config import TrainingConfig, read_config
 from decima.policy import Featurizer, PolicyConfig
 from decima.policy.shipped import SHIPPED
-from decima.studies import algorithms, deep_dive, multi_resource, single_resource, streams, successors
+from decima.studies import deep_dive, multi_resource, single_resource, successors
 from decima.studies.catalogue import STUDIES
 from decima.studies.compared import GROUPS
 from decima.studies.critical_path import LEVELS
 from decima.studies.deep_dive import ATTENTION, PLAIN
 from decima.studies.multi_resource import GRAPHENE_STAR, HEURISTICS, OURS, TETRIS
 from decima.studies.outcome import RULE, Outcome
-from decima.studies.streams import LEVELS as LOAD_LEVELS
 from decima.studies.study import Study, Variant
 from simulator import Cluster, ClusterConfig
 from tests.cases import cases
@@ -157,12 +156,6 @@ def check_table2(found: Found) -> None:
     assert fewer == pytest.approx(here * 75 / 45, rel=0.01)
 
 
-def check_high_load(found: Found) -> None:
-    names = ["fair", "profiled-srpt:2.5", "profiled-srpt:6", "decima:embedded-batch", RULE]
-    assert (list(found.content["executors"]), list(found.content["change_of_jct"])) == (names, names[:-1])
-    assert np.shape(found.content["executors"]["fair"]) == (2, len(LOAD_LEVELS))
-
-
 def check_guarantees(found: Found) -> None:
     names = ["fair", RULE, "las", "decima", "decima:embedded-batch"]
     assert list(found.content["costs"]) == names
@@ -187,28 +180,6 @@ def check_carbon(found: Found) -> None:
     assert list(found.content["equal_misses"]) == ["slack 2 to 4", "slack 4 to 16"]
 
 
-def check_algorithms(found: Found) -> None:
-    changes = {(each["setting"], each["algorithm"]): each["seeds"] for each in found.content["changes"]}
-    assert list(changes) == [(name, each) for name in algorithms.SETTINGS for each in ("ppo", "dcl")]
-    for (name, algorithm), seeds in changes.items():
-        for seed, (mean, _) in enumerate(seeds):
-            policy, rule = found.mean(f"{algorithm} {seed}", name), found.mean(RULE, name)
-            assert mean == pytest.approx(policy / rule - 1)
-    for curve in found.content["curves"]:
-        assert curve["cpu_s"][0] == 0
-        assert np.shape(curve["change"]) == (2, len(curve["cpu_s"]))
-
-
-def check_patterns(found: Found) -> None:
-    intervals = {each["condition"]: each["interval_s"] for each in found.content["conditions"]}
-    assert list(intervals) == list(streams.PATTERNS)
-    assert intervals["more arrivals"] == pytest.approx(2 * 0.56)
-    names = ["fair", RULE, "decima:general", "decima:embedded-stream", "decima:embedded-batch"]
-    assert found.names() == names
-    assert len({found.mean("fair", name) for name in intervals}) == len(intervals)
-    assert "bursts by day: 1.6 s apart, 5 jobs at once, 80% fewer arrivals at night." in found.text
-
-
 def check_estimates(found: Found) -> None:
     cells = {(each["arrivals"], each["errors"]): each["changes"] for each in found.content["gains"]}
     arrivals = ("batches", "streams 2 s apart")
@@ -219,31 +190,6 @@ def check_estimates(found: Found) -> None:
         # With exact estimates, all orders by the estimate are equal; with errors, they differ.
         assert exact["gittins"] == exact[RULE]
     assert any(cells[each, "exact"][RULE] != cells[each, "job-1"][RULE] for each in arrivals)
-
-
-def check_drift(found: Found) -> None:
-    conditions = ["twice as many jobs", "half as many jobs", "larger jobs", "smaller jobs"]
-    assert [each["condition"] for each in found.content["conditions"]] == conditions
-    rates = [each["drift"]["rate"] for each in found.content["conditions"]]
-    assert rates == [2, 0.5, 1, 1]
-    twice, half, larger, smaller = found.content["conditions"]
-    assert twice["interval_s"] == 2 * half["interval_s"]
-    assert (larger["workload"], larger["drift"]["workload"]) == ("small tiny", "large tiny")
-    assert (smaller["workload"], smaller["drift"]["workload"]) == ("large tiny", "small tiny")
-    assert half["drift"]["at_s"] == pytest.approx(half["interval_s"] * 24 / 2)
-    for condition in conditions:
-        phases = found.content["before_and_after"][condition]
-        assert list(phases) == ["fair", "weighted-fair:-1", "profiled-srpt:2.5", RULE, "decima"]
-        assert phases["fair"]["change_after"][0] == 0
-        row = phases[RULE]
-        fair = phases["fair"]
-        for side in ("before", "after"):
-            ratio = row[f"{side}_s"][0] / fair[f"{side}_s"][0]
-            assert row[f"change_{side}"][0] == pytest.approx(ratio - 1)
-    assert (
-        found.content["before_and_after"]["larger jobs"]["fair"]["after_s"][0]
-        > (found.content["before_and_after"]["larger jobs"]["fair"]["before_s"][0])
-    )
 
 
 def check_faults(found: Found) -> None:
@@ -398,21 +344,6 @@ def check_critical_path(found: Found) -> None:
     assert 0 < found.content["chance"] < 1
 
 
-def check_packing(found: Found) -> None:
-    assert "Percent above the lower bound, 2 DAGs" in found.text
-    assert set(found.content["graphene_shorter_by"]) == {"critical-path", "tetris"}
-    assert (found.content["reference"], found.content["instances"]) == ("lower bound", 2)
-    assert found.content["planners"]["graphene"]["mean_deviation"] >= 0
-
-
-def check_grid(found: Found) -> None:
-    assert "Average JCT, 2 sequences in each cell" in found.text
-    assert "In every cell decima is " in found.text
-    [cell] = found.content["cells"]
-    assert (cell["name"], cell["settings"]["executors"]) == ("trace-batch-20", 200)
-    assert found.content["seeds"] == [3, 4]
-
-
 #: Study -> options and checks; those that need a Spark or recordings have tests of their own.
 CASES: dict[str, tuple[str, Callable[[Found], None]]] = {
     "fig9a": (TINY, check_fig9a),
@@ -423,12 +354,8 @@ CASES: dict[str, tuple[str, Callable[[Found], None]]] = {
     "fig21": (TINY, check_fig21),
     "fig22": (TINY, check_fig22),
     "table2": (f"{TINY} --load 0.7", check_table2),
-    "high-load": (f"{TINY} --jobs 6 --load 0.5", check_high_load),
     "guarantees": (f"{TINY} --jobs 24 --load 0.8 --factor 1 --factor 100 --checkpoint {{general}}", check_guarantees),
     "carbon": (f"{TINY} --interval 2 --carbon synthetic-solar:600", check_carbon),
-    "algorithms": (f"{TINY} --training-seeds 2", check_algorithms),
-    "drift": (f"{TINY} --jobs 24 --load 0.5 --checkpoint {{general}}", check_drift),
-    "patterns": (f"{TINY} --jobs 16 --interval 2", check_patterns),
     "estimates": (f"{TINY} --interval 2 --errors job-1 --checkpoint {{general}}", check_estimates),
     "faults": (f"{TINY} --interval 2 --faults losses-heavy --faults all --checkpoint {{general}}", check_faults),
     "objectives": (f"{TINY} --load 0.7", check_objectives),
@@ -446,15 +373,10 @@ CASES: dict[str, tuple[str, Callable[[Found], None]]] = {
     "cnn-fig3": (GRID, check_cnn_fig3),
     "a2c-tables": (f"{GRID} --log {{log}}", check_a2c_tables),
     "critical-path": ("--seeds 2 --budget 0.002", check_critical_path),
-    "packing": ("--workload tpch --sample 2 --memory-demand uniform --workers 1", check_packing),
-    "grid": (
-        "--checkpoint {small} --trace {tiny} --cells trace-batch-20 --budget 0.01 --seed 3 --workers 1",
-        check_grid,
-    ),
 }
 ELSEWHERE = {"benchmark", "fig18", "fig9-spark", "spark-applications"}
 #: Studies that run a second time, by the command in their JSON.
-AGAIN = {"fig9a", "deeprm-fig4", "critical-path", "grid"}
+AGAIN = {"fig9a", "deeprm-fig4", "critical-path"}
 
 
 @pytest.fixture
@@ -468,13 +390,12 @@ def places(workload_file: Path, trace_file: Path, policies: Path, policy: Path, 
 
 @pytest.fixture
 def _less_work(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Reduce work: two settings per tuned scheduler, two architectures, few DAGs, few cloned episodes."""
+    """Reduce work: two settings per tuned scheduler, two architectures, few DAGs."""
     few = {name: (grid[0], grid[-1]) for name, grid in GRIDS.items()}
     monkeypatch.setattr("decima.evaluation.comparison.GRIDS", few)
     shapes = {name: successors.ARCHITECTURES[name] for name in ("fully connected", "conv3-16, pooling")}
     monkeypatch.setattr(successors, "ARCHITECTURES", shapes)
     monkeypatch.setattr("decima.studies.critical_path.NUM_TESTS", 50)
-    monkeypatch.setattr(algorithms, "CLONING", algorithms.CLONING | {"sequences": 3})
 
 
 def run(*words: str | Path) -> Result:
@@ -551,13 +472,6 @@ def test_deeprm_fig5_uses_the_network_of_fig4(policies: Path, tmp_path: Path) ->
     ("fig18 --live --seeds 3", "--seeds has no effect: with --live"),
     ("fig18 --live --recordings .", "--recordings has no effect: with --live"),
     ("fig18 --batches 3", "--batches has no effect: it needs --live"),
-    ("grid --cells nowhere", "'nowhere' is not one of 'tpch-batch-5', "),
-    ("grid --cells tpch-batch-20", "the cell tpch-batch-20 needs --profiles DIR"),
-    ("grid --cells trace-batch-20", "the cell trace-batch-20 needs --trace FILE"),
-    ("grid --cells random-batch-20 --profiles {folder}", "--profiles has no effect: no cell that is named"),
-    ("grid --cells random-batch-20 --trace {tiny}", "--trace has no effect: no cell that is named"),
-    ("grid --seed 1000000", "--seed"),
-    ("grid --checkpoint {tiny}", "tiny.json"),
 )
 def test_bad_input(
     words: str, told: str, places: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
