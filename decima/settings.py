@@ -24,7 +24,7 @@ __all__ = [
     "CLONING", "CLONING_OFFSET", "ENDS", "FUTURES", "RUN_SEEDS", "SETTINGS", "SHUFFLE", "TRAINING",
     "VALIDATION", "VALIDATION_SEEDS", "WARM_UPS", "CloningSection", "Count", "DivergedError", "LearningRate",
     "Positive", "Progress", "Recipes", "RunConfig", "Section", "Share", "TrainingError", "ValidationSection",
-    "Weight", "Whole", "check_overrides", "describe_settings", "described", "first_problem", "is_whole",
+    "Weight", "Whole", "check_overrides", "describe_settings", "described", "first_problem",
     "parse_settings", "parse_yaml", "read_settings", "silent",
 ]  # fmt: skip
 
@@ -196,18 +196,6 @@ def _described(
         is_out = (field.default if given is None else given[name]) is None
         yield f"{prefix}{name}", "null" if is_out else "", " ".join((inner[0].__doc__ or "").split())
         yield from _described(inner[0], f"{prefix}{name}.", None if is_out or given is None else given[name])
-
-
-def is_whole(model: type[BaseModel], key: str) -> bool:
-    """Return whether the setting with this dotted key is an integer; false for an unknown key."""
-    name, _, rest = key.partition(".")
-    if name not in model.model_fields:
-        return False
-    kinds = _kinds(model.model_fields[name].annotation)
-    if not rest:
-        return int in kinds and not kinds & {bool, float}
-    inner = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
-    return any(is_whole(kind, rest) for kind in inner)
 
 
 def read_settings(

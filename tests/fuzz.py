@@ -508,7 +508,7 @@ def _options(rng: random.Random) -> list[str]:
         (path, command)
         for path, command in every_command()
         if not isinstance(command, click.Group)
-        and path[-1] not in ("train", "sweep", "serve")
+        and path[-1] not in ("train", "serve")
         and "reproduce" not in path
     ]
     path, command = rng.choice(commands)

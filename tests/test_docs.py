@@ -34,7 +34,7 @@ FEW = {
     "deeprm compare": "--sets 2",
     "reproduce fig18": "--seeds 1",
     "spark what-if": "--draws 2",
-    "decima sweep": "--set iterations=1 --set episodes.sets=2 --set validation.sets=2",
+    "search.py": "iterations=1 behaviour_cloning=null episodes.sequences=1 validation.sequences=1",
     "deeprm train": "--set iterations=1 --set episodes.sets=2 --set validation.sets=2",
     "--allow-parts": "--seeds 1 --training 1 --processes 1",
     "decima train --config": "--processes 1 --set iterations=1 --set validation.sequences=1 "
@@ -59,8 +59,8 @@ LINES = {
     if line not in INSTALL and not line.endswith("mkdocs serve")
 }
 OTHERS = [lines for each in PAGES if (lines := [line for line, page in LINES.items() if page == each])]
-#: What takes long even so: a training and several services, several trainings, a sweep; every recorded query.
-LONG = ("my-spark-jobs.json", "my_features", "decima sweep", "reproduce fig18")
+#: What takes long even so: a training and several services, several trainings, a search; every recorded query.
+LONG = ("my-spark-jobs.json", "my_features", "search.py", "reproduce fig18")
 
 
 @pytest.fixture
@@ -180,7 +180,6 @@ SHOWN = {
     "decima compare --schedulers fair,weighted-fair,mine:ShortestFirst": README,
     "decima train --config quick": README,
     "decima explain --policy tpch-batch": DOCS / "guides" / "compare.md",
-    "decima sweep --config": DOCS / "guides" / "sweeps.md",
 }
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 

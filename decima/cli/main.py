@@ -20,8 +20,8 @@ from decima.cli import options
 from decima.cli.compare import compare, explain, schedulers
 from decima.cli.console import INTERRUPTED, Commands, OneLineErrors, command_line, end, progress, report
 from decima.cli.deeprm import deeprm
+from decima.cli.search import headroom, plot, tune
 from decima.cli.serve import replay, replay_live, report_live, serve, spark
-from decima.cli.sweep import headroom, plot, sweep, tune
 from decima.cli.train import train
 from decima.cli.workload import workload
 from decima.studies.catalogue import STUDIES, Entry, Option, run_study
@@ -131,7 +131,6 @@ for _command in (
     schedulers,
     serve,
     spark,
-    sweep,
     train,
     tune,
     workload,

@@ -9,17 +9,14 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from decima.evaluation.metrics import mean_interval
 from decima.policy.distribution import QUANTITIES, Distribution, format_quantity
 from decima.policy.files import TRAINED_ON
 from workloads.display import count_text
 
-__all__ = ["BEFORE", "SEEDS", "policy_card", "previous_trainings"]
+__all__ = ["BEFORE", "policy_card", "previous_trainings"]
 
 #: Key of ``about`` in a policy file: trainings of the initial policy (warm start), in order.
 BEFORE = "before"
-#: Key of ``about``: results of the training with several seeds, rows [seed, objective, improvement].
-SEEDS = "seeds"
 #: Key of ``about``: further text on the training.
 NOTE = "note"
 #: Maximum number of rows of the learning curve in a card.
@@ -90,7 +87,6 @@ def policy_card(name: str, about: Mapping[str, Any]) -> str:
         "",
         *_curve(validation, rows, against, digits),
         "",
-        *(_seeds(about[SEEDS], validation["objective"], against, digits) if SEEDS in about else ()),
         *(_distribution(Distribution.model_validate(about[TRAINED_ON])) if TRAINED_ON in about else ()),
         "## Settings",
         "",
@@ -159,24 +155,6 @@ def _curve(
         return _table(["iteration", "mean change", "worst setting, beyond its interval"], changes)
     values = ([f"{at:.0f}", f"{value:.{digits}f}", f"{gain:+.1%}"] for at, value, gain in rows)
     return _table(["iteration", validation["objective"], against], values)
-
-
-def _seeds(results: Sequence[Sequence[float]], objective: str, against: str, digits: int) -> list[str]:
-    """Tabulate the results of several seeds, with means and intervals."""
-    _, values, improvements = zip(*results, strict=True)
-    mean, better = mean_interval(values), mean_interval(improvements)
-    rows = [[f"{seed:.0f}", f"{value:.{digits}f}", f"{gain:+.1%}"] for seed, value, gain in results]
-    interval = f"{mean.mean:.{digits}f} ± {mean.half_width:.{digits}f}"
-    rows.append(["mean", interval, f"{better.mean:+.1%} ± {better.half_width:.1%}"])
-    return [
-        f"## With {len(results)} seeds",
-        "",
-        "The same training with other jobs, validation sets, initial weights and choices; ± is half a 95 % confidence "
-        "interval (Student's t).",
-        "",
-        *_table(["seed", objective, against], rows),
-        "",
-    ]
 
 
 def _distribution(trained: Distribution) -> list[str]:

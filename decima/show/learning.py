@@ -1,12 +1,9 @@
-"""Pictures and tables of training: learning curves with confidence intervals over seeds, and sweeps."""
+"""Pictures and tables of training: learning curves with confidence intervals over seeds."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from itertools import zip_longest
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -16,8 +13,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from decima.evaluation.metrics import Interval
-from decima.learning.curves import setting_text
-from decima.outputs import json_text, versions, visible
+from decima.outputs import visible
 from decima.show.style import (
     BLACK,
     BLUE,
@@ -34,13 +30,12 @@ from decima.show.style import (
     finish_axes,
     new_axes,
 )
-from decima.show.tables import interval_text, new_table, table_of
+from decima.show.tables import interval_text, table_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from decima.learning.curves import LearningCurve
-    from decima.learning.sweep import SweepResult
 
 #: Colours of several curves.
 _COLOURS = (ORANGE, SKY, GREEN, PINK, BLUE, BROWN)
@@ -193,67 +188,3 @@ def _form(values: Sequence[float] | np.ndarray[Any, Any]) -> str:
     if not 1e-3 <= largest < 1e6:
         return ".3g"
     return f".{min(6, max(1, 3 - math.floor(math.log10(largest))))}f"
-
-
-def sweep_table(result: SweepResult) -> Table:
-    """Return the table of a sweep, one row per trial, best trial first."""
-    keys = list(result.config.vary)
-    seeds = len(result.config.all_seeds)
-    table = new_table(
-        f"{len(result.trials)} of {result.config.num_trials} trials, {seeds} seeds each",
-        "Trial",
-        *keys,
-        "Objective",
-        "Better by",
-        "CPU, min",
-        names=1 + len(keys),
-    )
-    form = _form([trial.objective.mean for trial in result.trials if not trial.diverged])
-    for place, trial in enumerate(result.ranked):
-        table.add_row(
-            str(trial.number),
-            *(setting_text(trial.settings[key]) for key in keys),
-            "diverged" if trial.diverged else interval_text(trial.objective, form),
-            interval_text(trial.improvement, "+.1%"),
-            f"{trial.cpu_s / 60:.1f}",
-            style="bold" if place == 0 and not trial.diverged else None,
-        )
-    return table
-
-
-def sweep_json(result: SweepResult, command: str) -> str:
-    """Return all results of a sweep as JSON."""
-    trials = [
-        {
-            "number": trial.number,
-            "settings": dict(trial.settings),
-            "diverged": trial.diverged,
-            "objective": trial.objective._asdict(),
-            "improvement": trial.improvement._asdict(),
-            "cpu_s": trial.cpu_s,
-            "seeds": [asdict(each) for each in trial.results],
-        }
-        for trial in result.trials
-    ]
-    document = {
-        "command": command,
-        "versions": versions(),
-        "sweep": result.config.model_dump(mode="json"),
-        "trials": trials,
-    }
-    return json_text(document)
-
-
-def sweep_csv(result: SweepResult) -> str:
-    """Return a sweep as CSV, one row per training run, with trial, settings and results."""
-    keys = list(result.config.vary)
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["trial", *keys, "seed", "objective", "improvement", "iteration", "cpu_s"])
-    for trial in result.trials:
-        values = [
-            value if isinstance(value, float) else setting_text(value) for value in trial.settings.values()
-        ]
-        for each in trial.results:
-            writer.writerow([trial.number, *values, *asdict(each).values()])
-    return text.getvalue()

@@ -145,7 +145,7 @@ def with_option(flag: str) -> dict[str, Any]:
 def test_names_of_options() -> None:
     kinds = {name: parameter.metavar for name, parameter in with_option("--out").items()}
     assert all(kind.startswith(("FOLDER", "FILE.")) for kind in kinds.values()), kinds
-    assert kinds["compare"] == kinds["train"] == kinds["sweep"] == "FOLDER"
+    assert kinds["compare"] == kinds["train"] == kinds["tune"] == "FOLDER"
     for name, parameter in with_option("--out").items():
         assert "older" in parameter.help if kinds[name] == "FOLDER" else "file" in parameter.help.lower(), name
     found = with_option("--seeds")

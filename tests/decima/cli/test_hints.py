@@ -207,4 +207,4 @@ def test_commands_in_all_texts_exist_and_have_the_options() -> None:
 def test_extras_in_all_texts_exist() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     named = {name for _, text in strings() for name in re.findall(r"pip install -e '\.\[(\w+)\]'", text)}
-    assert {"spark", "sweep", "tune", "serve", "ray"} <= named <= extras.keys()
+    assert {"spark", "tune", "serve", "ray"} <= named <= extras.keys()

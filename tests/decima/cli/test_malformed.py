@@ -177,7 +177,6 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], tuple[str, ...]]] = {
     ),
     "settings of a finished run": ("plotted/config.yaml", SETTINGS.encode, ("plot plotted",)),
     "metrics": ("plotted/metrics.jsonl", lambda: b'{"iteration": 0, "x": 1.0}\n', ("plot plotted",)),
-    "sweep": ("it.yaml", lambda: b"vary: {update.learning_rate: [1, 2]}\n", ("sweep --out run --config it.yaml",)),
 }  # fmt: skip
 
 
@@ -242,7 +241,7 @@ RIGHT = {
     ("settings", "a folder"), ("checkpoint", "missing"), ("token", "missing"), ("token", "cut short"),
     ("profiles", "a folder"), ("log to continue", "missing"), ("log to continue", "empty"),
     ("log to continue", "endless"), ("log to continue", "cut short"), ("carbon", "cut short"),
-    ("capacity", "cut short"), ("settings of a finished run", "empty"), ("metrics", "empty"), ("sweep", "empty"),
+    ("capacity", "cut short"), ("settings of a finished run", "empty"), ("metrics", "empty"),
 }  # fmt: skip
 COMMANDS = [
     pytest.param(kind, state, command, id=f"{state}: {command}")
@@ -396,7 +395,6 @@ def test_nonsense_for_an_option(path: tuple[str, ...], command: click.Command, o
 #: A comparison that is soon over.
 SMALL = "compare --workload tiny.json --jobs 3 --seeds 2 --processes 1"
 GRID = "deeprm train --out run"
-SWEEP = "sweep --out run --config"
 TRACE = "workload import alibaba one.csv --out new.json"
 LOG = "workload import spark log --out new.json"
 
@@ -535,12 +533,6 @@ SLIPS = {
     ("train --out run --device tpu", "there is no device tpu here"),
     ("train --out run --device cuda:x", "cuda:x"),
     ("train --out run --resume", "run: contains no training run to resume"),
-    (f"{SWEEP} list.yaml", "list.yaml: expected keys and values"),
-    (f"{SWEEP} cut.yaml", "cut.yaml: line "),
-    (f"{SWEEP} seed.yaml", "seed.yaml: seed: cannot be fixed or varied"),
-    (f"{SWEEP} grid.yaml --set iterations", "not of the form section.key=value"),
-    (f"{SWEEP} grid.yaml --set update.learning_rate=1", "grid.yaml varies update.learning_rate"),
-    (f"{SWEEP} grid.yaml --set iterations={{", "line 1, column 2: expected the node content"),
     (f"{GRID} --config bach", "unknown recipe 'bach': expected one of a2c, cnn, deeprm"),
     (f"{GRID} --log gone.swf", "'gone.swf' does not exist"),
     (f"{GRID} --set grid.units=0", "units"),
@@ -586,9 +578,6 @@ def test_a_command(line: str, named: str) -> None:
     Path("bad.json").write_text('{"format": "decima-workload", "version": 1, "profiles": {}}')
     small_log().write(Path("log"))
     write_workload(Path("tiny.json"), LIBRARY)
-    sweeps = {"list": "- 1", "cut": "{", "seed": "vary: {seed: [1, 2]}"}
-    for name, text in (sweeps | {"grid": "vary: {update.learning_rate: [1, 2]}"}).items():
-        Path(f"{name}.yaml").write_text(text)
     lines = {"back": "5,1\n5,2", "words": "5,many", "empty": "# nothing", "many": "0 5", "none": "0 0"}
     for name, text in lines.items():
         Path(f"{name}.csv").write_text(text)

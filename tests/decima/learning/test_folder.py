@@ -43,14 +43,9 @@ def test_a_second_training_with_the_same_folder_is_refused(runs: Runs, tmp_path:
 
 
 def test_other_commands_that_fill_a_folder_respect_the_lock(tmp_path: Path) -> None:
-    pytest.importorskip("optuna", reason="needs the extra 'sweep'")
-    from decima.learning.sweep import run_sweep
-    from decima.learning.sweep_config import SweepConfig
-
     out = tmp_path / "studies" / "one"
     out.mkdir(parents=True)
     with folder_lock(out):
-        assert BUSY in one_line(OutputError, run_sweep, SweepConfig(), out)
         assert BUSY in one_line(OutputError, train_policy, small(tmp_path), out)
         trainer = Runs("cluster", tmp_path).trainer
         refused = one_line(
@@ -138,14 +133,3 @@ def test_a_training_that_fails_later_keeps_its_files(grid_runs: Runs, tmp_path: 
     assert {"checkpoint.pt", "policy.npz", "config.yaml", "metrics.jsonl"} <= {
         path.name for path in (tmp_path / "out").iterdir()
     }
-
-
-def test_a_sweep_that_cannot_start_leaves_no_files(tmp_path: Path) -> None:
-    pytest.importorskip("optuna", reason="needs the extra 'sweep'")
-    from decima.learning.sweep import run_sweep
-    from decima.learning.sweep_config import SweepConfig
-
-    config = SweepConfig(seeds=1, fixed={"workload.file": str(tmp_path / "missing.json")})
-    with pytest.raises(Exception, match=r"missing\.json"):
-        run_sweep(config, tmp_path / "sweeps" / "out")
-    assert not (tmp_path / "sweeps").exists()
