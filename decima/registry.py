@@ -19,7 +19,6 @@ from decima.schedulers.carbon_price import CarbonPrice, CarbonSlack, CarbonSlack
 from decima.schedulers.fair import Drf, Fair, NaiveWeightedFair, WeightedFair
 from decima.schedulers.graphene.planner import Graphene, GrapheneStar
 from decima.schedulers.guarantees import guarded, split_guarantees
-from decima.schedulers.lookahead import Lookahead
 from decima.schedulers.objectives import Atc, AtcConstants, Edf, GammaBoost, LeastSlack, WeightedSrpt
 from decima.schedulers.packed_srpt import PACKED_WEIGHTS, AdaptivePackedSrpt, PackedConstants, PackedSrpt
 from decima.schedulers.priced_srpt import CappedSrpt, PricedConstants, PricedSrpt, ProfiledSrpt
@@ -81,7 +80,6 @@ SCHEDULERS: dict[str, type[Scheduler]] = {
     "greenest-first": GreenestFirst,
     "carbon-price": CarbonPrice,
     "carbon-slack": CarbonSlack,
-    "lookahead": Lookahead,
     "tetris": Tetris,
     "drf": Drf,
     "graphene-star": GrapheneStar,
@@ -108,7 +106,6 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "greenest-first": ("patience",),
     "carbon-price": ("seconds",),
     "carbon-slack": ("seconds",),
-    "lookahead": ("futures",),
     "tetris": ("remaining", "fairness"),
     "graphene-star": ("alpha", "long", "fragmented"),
     "graphene": ("remaining", "fairness"),

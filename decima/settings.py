@@ -21,7 +21,7 @@ from workloads.reading import place_name, read_bytes
 from workloads.sources.file_format import first_error
 
 __all__ = [
-    "CLONING", "CLONING_OFFSET", "ENDS", "FUTURES", "RUN_SEEDS", "SETTINGS", "SHUFFLE", "TRAINING",
+    "CLONING", "CLONING_OFFSET", "ENDS", "RUN_SEEDS", "SETTINGS", "SHUFFLE", "TRAINING",
     "VALIDATION", "VALIDATION_SEEDS", "WARM_UPS", "CloningSection", "Count", "DivergedError", "LearningRate",
     "Positive", "Progress", "Recipes", "RunConfig", "Section", "Share", "TrainingError", "ValidationSection",
     "Weight", "Whole", "check_overrides", "describe_settings", "described", "first_problem",
@@ -34,8 +34,8 @@ VALIDATION_SEEDS = 5_000_000
 #: Sequence seeds of a run start at (1 + seed of the run) * ``RUN_SEEDS``; behaviour cloning adds an offset.
 RUN_SEEDS = 1_000_000_000
 CLONING_OFFSET = 900_000_000
-#: Keys of random streams besides the policy's choices: truncation times, minibatches, cloning, settings, dcl's futures.
-ENDS, SHUFFLE, CLONING, SETTINGS, FUTURES, WARM_UPS = range(6)
+#: Keys of random streams besides the policy's choices: truncation times, minibatches, cloning, settings, warm-ups.
+ENDS, SHUFFLE, CLONING, SETTINGS, WARM_UPS = 0, 1, 2, 3, 5
 
 #: Progress callback, called with the name of the phase, the finished part and the total.
 Progress = Callable[[str, int, int], None]

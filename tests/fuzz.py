@@ -498,7 +498,7 @@ WORDS = (
 )  # fmt: skip
 SPECS = (
     "fifo", "fair", "weighted-fair", "tuned-weighted-fair", "capped-srpt", "profiled-srpt", "priced-srpt",
-    "packed-srpt", "lookahead", "tetris", "graphene-star", "graphene", "decima", "random", "os", "json", "absent",
+    "packed-srpt", "tetris", "graphene-star", "graphene", "decima", "random", "os", "json", "absent",
 )  # fmt: skip
 
 

@@ -27,7 +27,6 @@ STUDIES = DOCS / "studies.md"
 #: Makes a command quick; later options win.
 FEW = {
     "decima compare": "--seeds 1 --training 1 --processes 1",
-    "lookahead": "--jobs 10",
     "--jobs 200": "--jobs 20",
     "--interval 4 --jobs 100": "--jobs 20",
     "--drift": "--jobs 60 --schedulers fair,decima",

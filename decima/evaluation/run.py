@@ -295,7 +295,6 @@ COMPILED = (
     "adaptive-srpt",
     "priced-srpt",
     "profiled-srpt",
-    "lookahead",
     "graphene",
     "sjf-cp",
 )

@@ -63,17 +63,10 @@ CLUSTER_METRICS: dict[str, str] = COMMON | {
     "rollout_cpu_s": "CPU time of the episodes, over all processes, s",
     "update_cpu_s": "CPU time of the update, s",
     "rollout_ms_per_decision": "CPU time of the episodes per decision, ms",
-    "labels": "number of states where simulation found a better decision; dcl only",
-    "label_gain_s": "mean time in the system, over all jobs, that a better decision saves, s; dcl only",
-    "rollouts": "number of simulated futures; dcl only",
-    "rollout_tasks_per_s": "simulated tasks per s of CPU time; dcl only",
-    "labels_per_cpu_hour": "labels per hour of CPU time; dcl only",
     "validation_mean_jct_s": "mean JCT on the validation sequences, greedy, s; without settings only",
     "validation_makespan_s": "makespan on the validation sequences, greedy, s; without settings only",
     "validation_cost_s": "cost per job by the objective cluster.reward on the validation sequences, greedy, s; with "
     "other objectives than jct and makespan only",
-    "limit_excess": "cost by a limit's objective over its bound, less 1; largest over the limits; with limits only",
-    "limit_multiplier": "sum of the Lagrange multipliers of the limits after the iteration; with limits only",
     "validation_change_mean": "relative change of JCT against validation.against, averaged over cells; with settings "
     "only",
     "validation_change_worst": "loss of the worst cell beyond its interval, 0 if no cell loses; with settings only",

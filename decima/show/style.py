@@ -55,7 +55,6 @@ STYLES: dict[str, tuple[str, Dashes]] = {
     "adaptive-srpt": (PURPLE, "-."),
     "profiled-srpt": (ORANGE, "--"),
     "capped-srpt": (ORANGE, ":"),
-    "lookahead": (SKY, "-."),
     # for uncertain estimates
     "gittins": (RED, "-"),
     "sjf-estimate": (PURPLE, "-"),

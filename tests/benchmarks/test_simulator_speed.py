@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from decima.schedulers import Fair
-from decima.schedulers.lookahead import Lookahead
 from decima.schedulers.priced_srpt import PricedSrpt
 from simulator import Cluster, ClusterConfig, run_episode
 from simulator.cluster.alone import useful_executors
@@ -127,25 +126,3 @@ def test_useful_executors_cost_as_much_as_some_hundred_callbacks(profiles: tuple
     assert published < 600 * unit_us
     assert many < 12_000 * unit_us
     assert many / few < 3
-
-
-def test_a_plan_of_lookahead_costs_less_than_four_episodes(profiles: tuple[JobProfile, ...]) -> None:
-    """Each of the four rules simulates at most the rest of the episode."""
-    config, planner, sequence = ClusterConfig(50), Lookahead(), batch_arrivals(profiles, 20, seed=1)
-    for rule in planner.rules:
-        run_episode(config, sequence, rule)
-    planner.reset(config)
-    cluster = Cluster(config, sequence)
-    planner.watch(cluster)
-    episodes, plans = [], []
-    for _ in range(3):
-        started = time.process_time()
-        for rule in planner.rules:
-            run_episode(config, sequence, rule)
-        between = time.process_time()
-        for rule in planner.rules:
-            planner.cost_ms(cluster, rule)
-        plans.append(time.process_time() - between)
-        episodes.append(between - started)
-    print(f"\n{1000 * min(plans):.0f} ms a plan for 20 jobs, {1000 * min(episodes):.0f} ms four episodes", end="")
-    assert min(plans) < 1.2 * min(episodes)

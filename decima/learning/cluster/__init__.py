@@ -2,5 +2,5 @@
 
 In reading order: ``config`` (settings, with ``sections`` and ``settings``), ``train`` (an iteration from top to
 bottom), ``rollout`` (episodes and their samples), ``advantages`` (returns, GAE, baselines), ``updates``
-(behaviour cloning, REINFORCE, PPO), ``dcl`` (deep controlled learning), ``limits`` (constraints), ``validation``.
+(behaviour cloning, REINFORCE, PPO), ``validation``.
 """

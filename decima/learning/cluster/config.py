@@ -59,7 +59,6 @@ class TrainingConfig(RunConfig):
     baseline: sections.BaselineSection = sections.BaselineSection()
     critic: sections.CriticSection | None = None
     update: sections.UpdateSection = sections.UpdateSection()
-    dcl: sections.DCLSection = sections.DCLSection()
     behaviour_cloning: sections.CloningSection | None = None
     validation: sections.ValidationSection = sections.ValidationSection()
 
@@ -71,17 +70,6 @@ class TrainingConfig(RunConfig):
             raise ValueError("curriculum: no episode ends early with the semantics decima-sim")
         if self.returns.relative and self.cluster.reward != "jct":
             raise ValueError("returns.relative: expected the reward jct")
-        if self.cluster.limits and (self.curriculum is not None or self.update.algorithm == "dcl"):
-            raise ValueError(
-                "cluster.limits: expected complete episodes (curriculum=null), and ppo or reinforce"
-            )
-        if self.update.algorithm == "dcl":
-            if self.cluster.reward != "jct":
-                raise ValueError("update.algorithm: dcl expects the reward jct")
-            if not (self.dcl.decisions or self.dcl.hold):
-                raise ValueError("dcl: expected decisions or a hold above 0, else there is nothing to try")
-        elif self.dcl != sections.DCLSection():
-            raise ValueError("dcl: has no effect without update.algorithm=dcl")
         return self
 
     @model_validator(mode="after")

@@ -33,7 +33,7 @@ from workloads.sources.workload_file import Workload
 
 __all__ = [
     "BaselineSection", "CloningSection", "ClusterSection", "CriticSection", "CurriculumSection",
-    "DCLSection", "EpisodesSection", "PolicySection", "ReturnsSection", "UpdateSection",
+    "EpisodesSection", "PolicySection", "ReturnsSection", "UpdateSection",
     "ValidationSection", "WorkloadSection",
 ]  # fmt: skip
 
@@ -149,11 +149,6 @@ class ClusterSection(Section):
     )
     carbon: str | None = described(
         None, "carbon intensity, FILE[:SCALE]; by default that of the reward carbon:FILE"
-    )
-    limits: tuple[str, ...] = described(
-        (),
-        "limits on further objectives, such as jct<=1.05*priced-srpt: at most 1.05 times the value of "
-        "that scheduler on the same sequences; kept by Lagrange multipliers",
     )
     semantics: Literal["paper", "decima-sim", "trace"] = described(
         "paper",
@@ -331,10 +326,8 @@ class UpdateSection(_Replaceable):
     KEY: ClassVar[str] = "algorithm"
     BASE: ClassVar[str] = "decima.learning.cluster.updates:Reinforce"
 
-    algorithm: Annotated[str, built_in_or_custom("ppo", "reinforce", "dcl")] = described(
-        "ppo",
-        "ppo; reinforce, Algorithm 1 of the paper; dcl, behaviour cloning of better decisions that "
-        "simulation finds; or module:Class",
+    algorithm: Annotated[str, built_in_or_custom("ppo", "reinforce")] = described(
+        "ppo", "ppo; reinforce, Algorithm 1 of the paper; or module:Class"
     )
     options: Options = None
     learning_rate: LearningRate = described(1e-3, "learning rate of Adam at the beginning")
@@ -352,9 +345,8 @@ class UpdateSection(_Replaceable):
         0.9, "decay per iteration of the exponential moving average of the weights, which is validated"
     )
     clip: Positive = described(0.2, "ppo: clipping distance of the probability ratio from 1")
-    epochs: Count = described(2, "ppo, dcl: maximum number of times that each sample is used")
-    minibatches: Count = described(6, "ppo, dcl: gradient steps per epoch")
-    limit_rate: Positive = described(1.0, "growth of a limit's multiplier per iteration and relative excess")
+    epochs: Count = described(2, "ppo: maximum number of times that each sample is used")
+    minibatches: Count = described(6, "ppo: gradient steps per epoch")
     max_kl: Positive = described(0.02, "ppo: no further epoch after one with a larger KL divergence, nats")
 
     def learning_rate_at(self, progress: float) -> float:
@@ -365,28 +357,6 @@ class UpdateSection(_Replaceable):
         """Return the weight of the entropy bonus after this fraction of the training."""
         decayed = _share_of(progress, self.entropy_decay)
         return self.entropy_start + (self.entropy_end - self.entropy_start) * decayed
-
-
-class DCLSection(Section):
-    """Deep controlled learning: search for better decisions by simulation; see ``cluster.dcl``."""
-
-    futures: int = described(
-        16, "sampled futures in the last round of the selection, and in the test", ge=2, le=1024
-    )
-    horizon: Positive | None = described(None, "simulated time, s; null for the rest of the episode")
-    rollout: Annotated[
-        str, AfterValidator(lambda spec: spec if spec == "policy" else _check_scheduler(spec))
-    ] = described(
-        "policy", "scheduler in simulations: policy, or a name as in decima compare, which is faster"
-    )
-    decisions: int = described(3, "number of candidates: other likely choices of the policy", ge=0, le=64)
-    jobs: int = described(3, "number of candidates: other first jobs, the shortest jobs first", ge=0, le=64)
-    hold: float = described(
-        60.0,
-        "time for which another first job, or half or twice a limit, is held, s; 0 for no such candidates",
-        ge=0,
-        allow_inf_nan=False,
-    )
 
 
 class CloningSection(settings.CloningSection):

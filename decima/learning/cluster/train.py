@@ -23,9 +23,13 @@ from decima.evaluation.metrics import Interval, mean_interval
 from decima.evaluation.variants import HINDSIGHT
 from decima.learning.cluster.advantages import Advantages
 from decima.learning.cluster.config import TrainingConfig, read_config, workload_overrides
-from decima.learning.cluster.dcl import Counts, label_plans
-from decima.learning.cluster.limits import Limits, parse_limits
-from decima.learning.cluster.rollout import Shared, Trajectories, plan_iteration, record_sequence
+from decima.learning.cluster.rollout import (
+    Shared,
+    Trajectories,
+    plan_iteration,
+    record_sequence,
+    roll_out_plans,
+)
 from decima.learning.cluster.settings import by_cell
 from decima.learning.cluster.updates import PPO, Reinforce, clone_epochs, split
 from decima.learning.cluster.validation import (
@@ -91,7 +95,6 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
         self.policy = Policy(config.policy.build(), seed=config.seed).to(self._device)
         self.average = copy.deepcopy(self.policy)
         self.advantages = Advantages(config, self._conditions)
-        self._limits = Limits(parse_limits(config.cluster.limits), config.update.limit_rate)
         self._algorithm = _make_algorithm(config.update)
         self._optimiser = torch.optim.Adam(self.policy.parameters(), lr=config.update.learning_rate)
         self.networks = torch.nn.ModuleDict({"policy": self.policy, "average": self.average})
@@ -101,14 +104,12 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
 
     def learn(self, iteration: int) -> dict[str, float]:
         """Run the episodes of an iteration, compute advantages, and update the policy; see ``TrainingLoop.learn``."""
-        if self.config.update.algorithm == "dcl":
-            return self._improve(iteration)
         config, update, progress = self.config, self.config.update, iteration / self.config.iterations
         begun_s = self.cpu_s
         groups = plan_iteration(config, iteration)
         plans = [plan for group in groups for plan in group]
         shares = _shares(plans, self._workers.count)
-        samples = self._limits.roll_out(self._map, self.policy.arrays, shares, config.cluster.reward)
+        samples = Trajectories.concatenate(self._map(partial(roll_out_plans, self.policy.arrays), shares))
         rolled_out_s = self.cpu_s
 
         advantage = self.advantages(self.policy, samples, groups)
@@ -153,48 +154,7 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
         }
         if config.curriculum is not None:
             metrics["mean_end_s"] = config.curriculum.mean_end_s(progress)
-        return metrics | updated | self._limits.metrics
-
-    def _improve(self, iteration: int) -> dict[str, float]:
-        """Run an iteration of deep controlled learning: label states by simulation, then learn the labels."""
-        config, update, begun_s = self.config, self.config.update, self.cpu_s
-        plans = [[plan] for group in plan_iteration(config, iteration) for plan in group]
-        parts = self._map(partial(label_plans, self.policy.arrays, config.dcl), plans)
-        samples, counts = Trajectories.concatenate([part for part, _ in parts]), Counts()
-        for _, counted in parts:
-            counts.add(counted)
-        labelled_s = self.cpu_s
-
-        rate = update.learning_rate_at(iteration / config.iterations)
-        random = random_stream(config.seed, RandomStream.TRAINING, SHUFFLE, iteration)
-        size = len(samples)
-        epochs = clone_epochs(
-            partial(samples.evaluate, self.policy),
-            self.policy,
-            self._optimiser,
-            lambda: np.array_split(random.permutation(size), min(update.minibatches, size)) if size else [],
-            [rate] * update.epochs,
-            0,
-            silent,
-            entropy_weight=update.entropy_weight_at(iteration / config.iterations),
-            max_gradient_norm=update.max_gradient_norm,
-        )
-        learned = list(epochs)[-1]
-        if "cloning_loss" in learned:
-            learned["loss"] = learned.pop("cloning_loss")
-        self._move_average()
-        label_s = max(labelled_s - begun_s, TINY)
-        return learned | {
-            "samples": size,
-            "decisions": int(samples.num_decisions.sum()),
-            "labels": counts.labels,
-            "label_gain_s": counts.gain_ms / 1000 / max(counts.labels, 1),
-            "rollouts": counts.rollouts,
-            "rollout_tasks_per_s": counts.tasks / label_s,
-            "labels_per_cpu_hour": 3600 * counts.labels / label_s,
-            "rollout_cpu_s": labelled_s - begun_s,
-            "update_cpu_s": self.cpu_s - labelled_s,
-        }
+        return metrics | updated
 
     def _move_average(self) -> None:
         with torch.no_grad():
@@ -262,9 +222,8 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
         work, progress = partial(evaluate_weights, self.average.arrays), partial(self._progress, VALIDATION)
         table = np.concatenate(self._map(work, shares, progress, map(len, shares))).T.copy()
         jct_ms, makespan_ms, objective = table
-        penalty = self._limits.penalty(self._map, self.average.arrays, self.config.validation_seeds)
         if self.config.settings is not None:
-            return self._over_cells(objective, penalty)
+            return self._over_cells(objective)
         mean = float(objective.mean())
         measured = {
             "validation_mean_jct_s": float(jct_ms.mean()) / 1000,
@@ -274,7 +233,7 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
             measured[name] = mean / 1000
         reference = float(np.mean(self._reference[HINDSIGHT]))
         # A reference objective such as tardiness may be 0: then the improvement is absolute, in s.
-        improvement = (1 - mean / reference if reference else -mean / 1000) - penalty
+        improvement = 1 - mean / reference if reference else -mean / 1000
         return Validation(mean / 1000, reference / 1000, improvement, objective.tolist(), measured)
 
     @property
@@ -282,13 +241,13 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
         """Names of the heuristics in a validation with settings; the last one is the reference scheduler."""
         return list(dict.fromkeys(("fair", self.config.validation.against)))
 
-    def _over_cells(self, objective_ms: NDArray[np.float64], penalty: float) -> Validation:
+    def _over_cells(self, objective_ms: NDArray[np.float64]) -> Validation:
         changes = self._changes(objective_ms, self._reference)
         mean = fmean(change.mean for change in changes)
         # With many cells of few sequences, some cell is worse by chance: only losses beyond the interval count.
         worst = max(0.0, *(float(change.mean - np.nan_to_num(change.half_width)) for change in changes))
         measured = {"validation_change_mean": mean, "validation_change_worst": worst}
-        return Validation(mean, 0.0, -mean - worst - penalty, objective_ms.tolist(), measured)
+        return Validation(mean, 0.0, -mean - worst, objective_ms.tolist(), measured)
 
     def _changes(self, own: ArrayLike, results: Mapping[str, Any]) -> list[Interval]:
         """Return the relative change of each cell against the reference scheduler, paired by sequence."""
@@ -305,14 +264,13 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
     def state(self) -> dict[str, Any]:
         """See ``TrainingLoop.state``."""
         own = self._algorithm.state()
-        state = {**super().state(), "advantages": self.advantages.state(), **self._limits.state()}
+        state = {**super().state(), "advantages": self.advantages.state()}
         return {**state, "algorithm": own} if own else state
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """See ``TrainingLoop.restore``."""
         super().restore(state)
         self.advantages.restore(state["advantages"])
-        self._limits.restore(state)
         if "algorithm" in state:
             self._algorithm.restore(state["algorithm"])
 

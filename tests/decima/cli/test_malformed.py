@@ -402,7 +402,7 @@ LOG = "workload import spark log --out new.json"
 REFUSED = {
     "compare --schedulers": "weighted-fair:x weighted-fair:nan weighted-fair:1e999 weighted-fair:1e308 "
     "weighted-fair:-1e308 weighted-fair:101 weighted-fair:1_0 capped-srpt:1e308 "
-    "priced-srpt:1e308 packed-srpt:1:1e308 lookahead:1e308 tetris:1e308 graphene-star:-1:1e308 "
+    "priced-srpt:1e308 packed-srpt:1:1e308 tetris:1e308 graphene-star:-1:1e308 "
     "weighted-fair:1:2 priced-srpt:-1 fair:1 decima: os:getcwd "
     "absent:Class absent: graphene:1:2:3",
     "compare --classes": "x 0x1 -1x1 5xnan 5xinf \u0665x1 5x1,",

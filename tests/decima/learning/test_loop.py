@@ -28,7 +28,6 @@ WAYS: dict[str, dict[str, dict[str, Any]]] = {
     "cluster": {
         "ppo": {},
         "reinforce": {"update": {"algorithm": "reinforce", "normalise": "none"}},
-        "dcl": {"update": {"algorithm": "dcl"}, "dcl": {"futures": 2}, "episodes": {"sequences": 1, "per_sequence": 2}},
         "critic": {"critic": {"gae_horizon": 3}, "curriculum": {"start": 2, "end": 6}},
         "differential": {
             "returns": {"kind": "differential", "window": 50}, "curriculum": {"start": 2, "end": 6},

@@ -36,7 +36,7 @@ CLUSTERS = {
 }
 JOBS = 10
 NAMES = (
-    *(name for name in SCHEDULERS if name not in ("lookahead", "weighted-fair")),
+    *(name for name in SCHEDULERS if name != "weighted-fair"),
     *("weighted-fair:-1.3", "capped-srpt:30", "profiled-srpt:5", "priced-srpt:0.3", "packed-srpt:2:0.5"),
     *("tetris:1:0.3", "graphene-star:-1:0.5:0.5", "graphene:1:0.3"),
 )

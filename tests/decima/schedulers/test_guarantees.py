@@ -97,7 +97,7 @@ def test_executors_stay_under_the_paper_semantics_and_only_where_they_help() -> 
 
 
 #: Schedulers that run on jobs without further knowledge.
-NAMES = [name for name in SCHEDULERS if name not in ("lookahead", "graphene")]
+NAMES = [name for name in SCHEDULERS if name != "graphene"]
 
 
 @cases("seeds", *([seed] for seed in range(40)), pytest.param(range(1000, 2000), marks=pytest.mark.slow))

@@ -287,7 +287,7 @@ def test_all_schedulers_leave_no_executor_idle_and_complete_all_jobs(name: str, 
     config = ClusterConfig(num_executors=15, semantics=semantics)
     # The counter of one may idle executors; others do where they are asked again.
     if (name == "fifo" and semantics == DECIMA_SIM) or (
-        (name.endswith(("srpt", "lookahead")) or name in PRICED) and semantics == PAPER
+        (name.endswith("srpt") or name in PRICED) and semantics == PAPER
     ):
         assert np.isfinite(run_episode(config, sequence, scheduler).completion_ms).all()
         return
@@ -311,7 +311,7 @@ def test_names_and_offers_of_schedulers() -> None:
     names = {"random", "fifo", "sjf-cp", "fair", "naive-weighted-fair", "weighted-fair", "spark-fair"}
     assert set(SCHEDULERS) == names | {
         "fair-pools", "adaptive-srpt", "carbon-slack", "capped-srpt", "profiled-srpt", "priced-srpt", "packed-srpt",
-        "adaptive-packed-srpt", *PRICED, "hesrpt", "lookahead", "tetris", "drf", "graphene-star", "graphene",
+        "adaptive-packed-srpt", *PRICED, "hesrpt", "tetris", "drf", "graphene-star", "graphene",
     }  # fmt: skip
     cluster = Cluster(ClusterConfig(num_executors=6), one_stage(2, 9))
     cluster.decide(all_offered(cluster.observe(), 0))
@@ -334,9 +334,6 @@ def test_names_and_offers_of_schedulers() -> None:
         ("tetris:1:0:0", "'tetris:1:0:0': expected tetris:REMAINING:FAIRNESS, numbers from -100 to 100"),
         ("tetris:-1", "'tetris:-1': the weight of remaining work must not be negative, got -1"),
         ("tetris:1:1", "'tetris:1:1': the fairness must be at least 0 and below 1, got 1"),
-        ("lookahead:1.5", "futures must be a whole number, at least 1, got 1.5"),
-        ("lookahead:0", "futures must be a whole number, at least 1, got 0"),
-        ("lookahead:2:0", "expected lookahead:FUTURES, numbers from -100 to 100"),
         ("packed-srpt:2:-1", "waste must not be negative, got -1"),
         ("seh:2", "from 0 to 1, got 2"),
         ("cap:0", "minimum must be above 0"),

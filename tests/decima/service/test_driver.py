@@ -69,7 +69,7 @@ def test_served_jobs_take_as_long_as_in_the_simulator(scheduler: str, arrivals: 
 @pytest.mark.parametrize(
     "scheduler",
     [
-        pytest.param(name, marks=[pytest.mark.slow] if name in ("lookahead", "graphene") else [])
+        pytest.param(name, marks=[pytest.mark.slow] if name == "graphene" else [])
         for name in (*SCHEDULERS, *(f"decima:{name}" for name in SHIPPED))
     ],
 )  # fmt: skip

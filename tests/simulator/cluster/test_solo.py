@@ -128,7 +128,7 @@ def test_all_semantics_have_a_time_alone(name: str, moving_ms: float) -> None:
 
 
 #: Cases that take a minute each, mostly for compiling or planning.
-COSTLY = ("lookahead", "graphene")
+COSTLY = ("graphene",)
 
 
 @pytest.mark.parametrize(

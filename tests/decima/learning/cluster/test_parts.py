@@ -153,7 +153,7 @@ def test_a_policy_learns_from_its_own_feature(tmp_path: Path) -> None:
         ),
         ("returns.options={factor: 1}", "returns: options: have no effect without a custom kind, module:Class"),
         ("returns.kind=all", "returns.kind: expected 'total', 'discounted', 'differential' or module:Class, got"),
-        ("update.algorithm=PPO", "update.algorithm: expected 'ppo', 'reinforce', 'dcl' or module:Class, got 'PPO'"),
+        ("update.algorithm=PPO", "update.algorithm: expected 'ppo', 'reinforce' or module:Class, got 'PPO'"),
         ("policy.overrides.encoder=gone:Own", "policy: encoder: 'gone:Own' cannot be loaded: ModuleNotFound"),
 )  # fmt: skip
 def test_a_part_that_cannot_be_used_is_refused_in_one_line(override: str, message: str) -> None:

@@ -14,7 +14,6 @@ from decima.evaluation.conditions import evaluation_setting, misfits
 from decima.learning.checkpoint import load_checkpoint
 from decima.learning.cluster.advantages import Advantages
 from decima.learning.cluster.config import TrainingConfig, read_config
-from decima.learning.cluster.dcl import Counts
 from decima.learning.cluster.rollout import (
     Episode,
     Trajectories,
@@ -112,54 +111,6 @@ def test_each_update_has_its_settings_and_the_rates_of_its_iteration(
     np.testing.assert_allclose(used, SCHEDULE)
     rows = read_metrics(tmp_path / "out" / "metrics.jsonl")[1:]
     np.testing.assert_allclose([[row["learning_rate"], row["entropy_weight"]] for row in rows], SCHEDULE)
-
-
-def test_labels_are_learned_with_the_settings_and_rates_of_their_iteration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Deep controlled learning, with given labels instead of simulations."""
-    config = small(
-        tmp_path, update={**UPDATE, "algorithm": "dcl", "ema_decay": 0.75}, validation={"every": 3}, checkpoint_every=1
-    )
-    counts, samples = Counts(labels=4, rollouts=32, tasks=500, gain_ms=6000.0), samples_of(config)
-    num_parts = config.episodes.sequences * config.episodes.per_sequence
-    monkeypatch.setattr("decima.learning.cluster.train.label_plans", lambda *_: (samples, replace(counts)))
-    used: list[tuple[float, float]] = []
-
-    def clone(
-        evaluate: Any,
-        policy: Policy,
-        optimiser: Any,
-        draw_minibatches: Callable[[], list[np.ndarray]],
-        rates: list[float],
-        *_: Any,
-        entropy_weight: float,
-        max_gradient_norm: float,
-    ) -> list[dict[str, float]]:
-        assert (len(rates), len(set(rates)), max_gradient_norm) == (3, 1, 0.75)
-        minibatches = draw_minibatches()
-        size = num_parts * len(samples)
-        assert [len(minibatches), *np.sort(np.concatenate(minibatches)).tolist()] == [5, *range(size)]
-        used.append((rates[0], entropy_weight))
-        with torch.no_grad():
-            for weight in policy.parameters():
-                weight += 1
-        return [{"cloning_loss": 9.0}, {"cloning_loss": 3.0}]
-
-    monkeypatch.setattr("decima.learning.cluster.train.clone_epochs", clone)
-    train(config, tmp_path / "out")
-    np.testing.assert_allclose(used, SCHEDULE)
-    rows = read_metrics(tmp_path / "out" / "metrics.jsonl")[1:]
-    assert {row["loss"] for row in rows} == {3.0}
-    assert {(row["labels"], row["label_gain_s"], row["rollouts"]) for row in rows} == {
-        (4 * num_parts, 1.5, 32 * num_parts)
-    }
-    # The policy moves by 1 in each iteration, and the average follows by a quarter of the distance.
-    networks = load_checkpoint(tmp_path / "out" / CHECKPOINT).learner["networks"]
-    for name in networks:
-        if name.startswith("average."):
-            behind = networks[name.replace("average.", "policy.", 1)] - networks[name]
-            torch.testing.assert_close(behind, torch.full_like(behind, 0.75 + 0.75**2 + 0.75**3))
 
 
 def samples_of(config: TrainingConfig) -> Trajectories:
