@@ -32,6 +32,7 @@ from numba.core.caching import IndexDataCacheFile
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.environment import lookup_environment
+from numba.core.runtime.nrt import rtsys
 from numpy.typing import DTypeLike
 
 #: ``fastmath`` options for sums in any order, which let the compiler use vector instructions.
@@ -188,7 +189,13 @@ def _cache_code(dispatcher: Any, stamp: bytes) -> None:
         with suppress(OSError):
             save_overload(*compiled)
 
-    dispatcher.compile, kept.save_overload = compile_in_turn, save_if_possible
+    def load(signature: Any, target: Any) -> Any:
+        # Numba would first import all that it can compile, a third of a second, which machine code does not need.
+        rtsys.initialize(target)
+        with kept._guard_against_spurious_io_errors():
+            return kept._load_overload(signature, target)
+
+    dispatcher.compile, kept.load_overload, kept.save_overload = compile_in_turn, load, save_if_possible
 
 
 class _CacheFile(IndexDataCacheFile):

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property, lru_cache
+from graphlib import CycleError, TopologicalSorter
 from numbers import Real
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import networkx as nx
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -29,6 +29,9 @@ from workloads.errors import (
     check_one_of,
     check_whole,
 )
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 __all__ = ["JobProfile", "StageProfile", "TaskDurations", "Wave", "WorkloadError", "scaled", "simplified"]
 
@@ -310,9 +313,14 @@ class JobProfile:
         object.__setattr__(self, "stages", stages)
         object.__setattr__(self, "edges", edges)
         is_sorted = bool((edges[:, 0] < edges[:, 1]).all())  # parents first: there is no cycle
-        if not is_sorted and not nx.is_directed_acyclic_graph(self.to_networkx()):
-            cycle = " -> ".join(str(parent) for parent, _ in nx.find_cycle(self.to_networkx()))
-            raise WorkloadError(f"the stages form a cycle: {cycle}")
+        if not is_sorted:
+            try:
+                self._bottom_up()
+            except CycleError as error:
+                *cycle, _ = error.args[1]  # from child to parent
+                first = cycle.index(min(cycle)) + 1
+                text = " -> ".join(map(str, reversed(cycle[first:] + cycle[:first])))
+                raise WorkloadError(f"the stages form a cycle: {text}") from None
 
     def __repr__(self) -> str:
         counts = f"{count_text(self.num_stages, 'stage')}, {count_text(self.num_tasks, 'task')}"
@@ -384,9 +392,13 @@ class JobProfile:
         path_rank.setflags(write=False)
         return path_rank
 
+    def _bottom_up(self) -> list[int]:
+        """Return the stages, children before their parents; raise ``CycleError`` if there is no such order."""
+        return list(TopologicalSorter(dict(enumerate(self.children))).static_order())
+
     def _longest_path(self, lengths: list[float]) -> NDArray[np.float64]:
         path = np.array(lengths)
-        for stage in reversed(list(nx.topological_sort(self.to_networkx()))):
+        for stage in self._bottom_up():
             path[stage] += max((path[child] for child in self.children[stage]), default=0.0)
         path.setflags(write=False)
         return path
@@ -416,6 +428,8 @@ class JobProfile:
             >>> JobProfile.from_networkx(graph)
             JobProfile('nightly', 3 stages, 608 tasks, 378.7 s of work)
         """
+        import networkx as nx  # slow to import, and seldom needed
+
         check_instance(graph, nx.DiGraph, "graph", WorkloadError)
         if not nx.is_directed_acyclic_graph(graph):
             cycle = [edge[0] for edge in nx.find_cycle(graph)]
@@ -436,6 +450,8 @@ class JobProfile:
         Its name is that of the job. Nodes are the numbers of the stages, with the attributes ``name`` (str), ``tasks``
         (int), ``duration_ms`` (``TaskDurations``, ms), ``cpu`` and ``memory`` (float).
         """
+        import networkx as nx
+
         graph: nx.DiGraph[int] = nx.DiGraph(name=self.name)
         for number, stage in enumerate(self.stages):
             graph.add_node(

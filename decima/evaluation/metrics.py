@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import stdtrit  # scipy.stats takes a second to import
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,6 +44,8 @@ def mean_interval(values: ArrayLike, weights: ArrayLike | None = None) -> Interv
         weights: float [n], positive: group sizes, if values are means of groups. The mean is then a ratio of two
             sums.
     """
+    from scipy.special import stdtrit  # slow to import, and needed for intervals only
+
     sample = np.asarray(values, dtype=np.float64)
     count = sample.size
     if count == 0:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from simulator.cluster.config import ClusterConfig
 from workloads.arrivals import JobSequence
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["NOTHING_KEPT", "EpisodeLog", "Kept", "Overruled"]
 
@@ -168,8 +170,9 @@ class EpisodeLog:
         unused = {}
         for resource in ("cpu", "memory"):
             size, demand = self._resource(resource)
-            held = float(busy_ms @ size[self.task_executor[ran]])
-            unused[resource] = 1 - float(busy_ms @ demand[ran]) / held if held else math.nan
+            # The threads of BLAS make products of such long vectors slower.
+            held = float((busy_ms * size[self.task_executor[ran]]).sum())
+            unused[resource] = 1 - float((busy_ms * demand[ran]).sum()) / held if held else math.nan
         return unused
 
     def tasks(self) -> pd.DataFrame:
@@ -179,6 +182,8 @@ class EpisodeLog:
         ``parallelism``, ``start_ms``, ``finish_ms``. With several classes also ``executor_class``, -1 for tasks that
         never started. With faults also ``outcome``, an ``Outcome``.
         """
+        import pandas as pd  # slow to import, and needed for tables only
+
         table = pd.DataFrame(
             {
                 "job": self.task_job,
@@ -202,6 +207,8 @@ class EpisodeLog:
 
     def moves(self) -> pd.DataFrame:
         """Return a table of moves, in order of departure: ``executor``, ``job``, ``depart_ms``, ``arrive_ms``."""
+        import pandas as pd
+
         return pd.DataFrame(
             {
                 "executor": self.move_executor,
@@ -218,6 +225,8 @@ class EpisodeLog:
         ``cpu_demanded``, ``memory_held``, ``memory_demanded``, and numbers of busy executors by class: ``class_0``,
         ``class_1``, .. Source: Decima, appendix F.
         """
+        import pandas as pd
+
         ran = self.task_executor >= 0
         executor = self.task_executor[ran]
         weights: dict[str, NDArray[np.float64]] = {}

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from simulator.cluster.alone import deadlines_ms, work_ms
@@ -19,6 +19,9 @@ from simulator.cluster.log import EpisodeLog
 from simulator.cluster.objectives import AllJobs, LiveJobs, objective_named
 from workloads.display import count_text, html_table
 from workloads.job import JobProfile
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["EpisodeRecord"]
 
@@ -130,7 +133,7 @@ class EpisodeRecord(EpisodeLog):
     @property
     def worst_slowdown(self) -> float:
         """Largest slowdown of a job; NaN without completed jobs."""
-        return float(pd.Series(self.slowdown).max())
+        return _of_known(np.max, self.slowdown)
 
     @property
     def deadline_misses(self) -> float:
@@ -141,7 +144,7 @@ class EpisodeRecord(EpisodeLog):
     @property
     def mean_tardiness_ms(self) -> float:
         """Mean tardiness of the completed jobs with a deadline, ms, 0 for jobs in time; NaN without such jobs."""
-        return float(pd.Series(self.tardiness_ms).mean())
+        return _of_known(np.mean, self.tardiness_ms)
 
     @property
     def executor_hours(self) -> float:
@@ -272,6 +275,8 @@ class EpisodeRecord(EpisodeLog):
         ``work_inflation``. With attributes also ``weight``, ``tenant``, ``deadline_ms``, ``tardiness_ms``, with a
         signal ``carbon``.
         """
+        import pandas as pd  # slow to import, and needed for tables only
+
         table = pd.DataFrame(
             {
                 "name": [profile.name for profile in self.sequence.profiles],
@@ -303,6 +308,8 @@ class EpisodeRecord(EpisodeLog):
         arrived = self.sequence.arrival_ms[self.sequence.arrival_ms <= self.end_ms]
         times = np.unique(np.concatenate([arrived, ended]))
         counts = np.searchsorted(arrived, times, "right") - np.searchsorted(ended, times, "right")
+        import pandas as pd
+
         return pd.Series(counts, index=pd.Index(times, name="time_ms"), name="jobs")
 
     @property
@@ -327,6 +334,8 @@ class EpisodeRecord(EpisodeLog):
             optional += ["weighted_mean_jct_ms", "deadline_misses", "mean_tardiness_ms"]
         if self.config.signal:
             optional += ["executor_hours", "energy_kwh", "carbon"]
+        import pandas as pd
+
         return pd.Series(
             {
                 "mean_jct_ms": self.mean_jct_ms,
@@ -334,8 +343,8 @@ class EpisodeRecord(EpisodeLog):
                 "makespan_ms": self.makespan_ms,
                 "utilisation": self.utilisation,
                 "mean_jobs_in_system": self.mean_jobs_in_system,
-                "mean_slowdown": float(pd.Series(self.slowdown).mean()),
-                "mean_work_inflation": float(pd.Series(self.work_inflation).mean()),
+                "mean_slowdown": _of_known(np.mean, self.slowdown),
+                "mean_work_inflation": _of_known(np.mean, self.work_inflation),
                 "worst_slowdown": self.worst_slowdown,
                 "busy_ms": float(self.busy_ms.sum()),
                 "moving_ms": float(self.moving_ms.sum()),
@@ -384,3 +393,9 @@ class EpisodeRecord(EpisodeLog):
 def _ratio(value: NDArray[np.float64], to: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return ``value / to``, NaN where ``to`` is 0."""
     return np.divide(value, to, out=np.full_like(value, np.nan), where=to > 0)
+
+
+def _of_known(mean_or_max: Callable[[NDArray[np.float64]], np.float64], values: NDArray[np.float64]) -> float:
+    """Apply a function to the values that are not NaN; return NaN if there are none."""
+    known = values[~np.isnan(values)]
+    return float(mean_or_max(known)) if known.size else math.nan

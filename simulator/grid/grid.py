@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from simulator.grid import rules
@@ -21,6 +20,9 @@ from simulator.grid.rules import BOOKED, EMPTY, NO_ROOM, OVER, VOID
 from workloads.errors import ConfigError, check_instance
 from workloads.grid_jobs import JobSets
 from workloads.job import WorkloadError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = [
     "BOOKED", "EMPTY", "NO_ROOM", "OBJECTIVES", "OVER", "VOID", "Grid", "GridRecord", "GridState",
@@ -101,6 +103,8 @@ class GridRecord:
 
     def table(self) -> pd.DataFrame:
         """Return a table with a row per job: set, job, enter, duration, demands, machine, start, finish, waiting, .."""
+        import pandas as pd  # slow to import, and needed for tables only
+
         at = which, job = np.nonzero(self.is_job)
         booked = self.start[at] >= 0
         columns = {
