@@ -415,7 +415,7 @@ def run_comparisons(
     specs = [spec for each in comparisons for spec in each.schedulers.values()]
     compile_parts(comparisons[0].conditions, specs, workers, on_compile)
     plans = [each._plan for each in comparisons]
-    with make_workers(plans, workers, max(len(training), num_items)) as pool:
+    with make_workers(plans, workers, max(len(training), num_items), works_along=True) as pool:
         for number, family, seed, objective_ms in pool.map(sweep_item, training):
             comparisons[number]._sweeps[family, seed] = objective_ms
             on_step(next(done), total)

@@ -99,13 +99,17 @@ def check_workers(spec: int | str) -> int | str:
     return text
 
 
-def make_workers(shared: Any, spec: int | str, most: int | None = None) -> Workers:
+def make_workers(
+    shared: Any, spec: int | str, most: int | None = None, *, works_along: bool = False
+) -> Workers:
     """Create a worker pool.
 
     Args:
         shared: first argument of every call; picklable, except for a single process.
         spec: number of processes or Ray cluster, see ``check_workers``.
         most: maximum number of workers; unlimited if None.
+        works_along: whether the calling process works, too, and starts other processes only if that saves time, see
+            ``Processes``; actors of Ray start in any case.
 
     Raises:
         WorkerError: the workers are not available.
@@ -113,7 +117,7 @@ def make_workers(shared: Any, spec: int | str, most: int | None = None) -> Worke
     spec = check_workers(spec)
     if isinstance(spec, str):
         return RayWorkers(shared, spec, most)
-    return Processes(shared, spec if most is None else max(1, min(spec, most)))
+    return Processes(shared, spec if most is None else max(1, min(spec, most)), works_along)
 
 
 def map_in_order(
