@@ -118,13 +118,16 @@ def check_file(path: Path) -> None:
         _prove_writable(path)
 
 
-def prepare_outputs(folder: Path, *files: Path | None) -> None:
+def prepare_outputs(folder: Path | None, *files: Path | None) -> None:
     """Create an output folder (``make_folder``), then check output files (``check_file``), which may lie in it.
+
+    None stands for a folder or a file that is not wanted.
 
     Raises:
         OutputError: the folder or a file cannot be written.
     """
-    make_folder(folder)
+    if folder is not None:
+        make_folder(folder)
     for file in files:
         if file is not None:
             check_file(file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -123,7 +124,7 @@ ERRORS_NOTE = (
 )
 @WORKERS
 @JSON
-@out_option("compare")
+@out_option()
 @click.pass_context
 def compare(
     context: click.Context,
@@ -137,15 +138,15 @@ def compare(
     by: Literal["query", "tenant"] | None,
     show: str | None,
     objective: str | None,
-    out: Path,
+    out: Path | None,
     **options: Any,
 ) -> None:
     """Compare schedulers on the same job sequences with the same task noise.
 
     Shows the mean job completion time (JCT) with its 95 % confidence interval, the p95 JCT, the slowdown (JCT over the
     job's time alone), the utilisation, and the difference of the mean JCT from that of the best heuristic (the best
-    scheduler that is not learned, including custom schedulers). Saves pictures of schedules and results. Ctrl-C ends
-    the comparison early and keeps the finished experiments.
+    scheduler that is not learned, including custom schedulers). Ctrl-C ends the comparison early and keeps the
+    finished experiments. --out draws pictures of schedules and results.
     """
     from decima.evaluation.comparison import Comparison, run_comparisons
     from decima.evaluation.options import choose_schedulers, make_conditions
@@ -186,11 +187,15 @@ def compare(
     except KeyboardInterrupt:
         interrupted = True
     if comparison.finished:
-        from decima.show.report import comparison_report, left_out_note
+        from decima.show.report import comparison_report
 
-        notes = [
-            left_out_note(policy, found, conditions, options) for policy, found in chosen.left_out.items()
-        ]
+        notes = []
+        if chosen.left_out:
+            from decima.show.left_out import left_out_note
+
+            notes = [
+                left_out_note(policy, why, conditions, options) for policy, why in chosen.left_out.items()
+            ]
         if is_measured and delay_s != MOVING_DELAY:
             notes.insert(0, MEASURED_DELAY.format(delay_s=delay_s, workload=options["workload"]))
         command = command_line(context, **dict.fromkeys(ignored))
@@ -223,6 +228,10 @@ def compare(
             first, *_, last = [*comparison.episodes] * 2
             with atomic_path(animation_file) as path:
                 write_animation(path, {name: comparison.episodes[name] for name in (first, last)})
+        if out is not None:
+            from decima.show.plots import comparison_pictures
+
+            shown = replace(shown, pictures=comparison_pictures(comparison))
         report(shown, out, json_file)
     if interrupted:
         finished = f"{len(comparison.finished)} of {conditions.num_experiments} experiments finished"

@@ -95,15 +95,15 @@ def deeprm() -> None:
     "slowdown",
 )
 @JSON
-@out_option("deeprm-compare")
+@out_option()
 @click.pass_context
 def compare(
-    context: click.Context, /, measure: str, json_file: Path | None, out: Path, **options: Any
+    context: click.Context, /, measure: str, json_file: Path | None, out: Path | None, **options: Any
 ) -> None:
     """Compare schedulers on DeepRM's grid at several loads.
 
-    Shows and draws the mean slowdown (completion time over duration) of jobs in held-out sets with its 95 % confidence
-    interval, as in DeepRM's Figure 4.
+    Shows the mean slowdown (completion time over duration) of jobs in held-out sets with its 95 % confidence interval,
+    as in DeepRM's Figure 4, which --out draws.
     """
     from decima.evaluation.grid import GridComparison
     from decima.outputs import prepare_outputs

@@ -231,8 +231,10 @@ POLICIES = secondary(
 )
 
 
-def out_option(default: str) -> Option:
-    """Return the option ``--out``, the folder for pictures."""
+def out_option(default: str | None = None) -> Option:
+    """Return the option ``--out``, the folder for pictures; without a default, pictures need the option."""
+    if default is None:
+        return secondary("--out FOLDER", PATH, "Draw pictures of the results in this folder.")
     return secondary("--out FOLDER", PATH, "Folder for pictures.", Path(default))
 
 

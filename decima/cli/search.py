@@ -130,7 +130,7 @@ TUNING = ("start", "objective", "search", "generations", "sequences", "judged", 
 @option("--sequences", AT_LEAST_ONE, "Number of sequences of each setting per generation.", 4)
 @WORKERS
 @JSON
-@out_option("tune")
+@out_option()
 @click.pass_context
 def tune(
     context: click.Context,
@@ -141,7 +141,7 @@ def tune(
     overrides: tuple[str, ...],
     workers: int | str | None,
     json_file: Path | None,
-    out: Path,
+    out: Path | None,
     **options: Any,
 ) -> None:
     """Tune the constants of a rule.
@@ -235,7 +235,7 @@ def _of_training(
 @option("--budget", AT_LEAST_ONE, "Number of episodes of the search on each sequence.", 3000)
 @WORKERS
 @JSON
-@out_option("headroom")
+@out_option()
 @click.pass_context
 def headroom(
     context: click.Context,
@@ -244,7 +244,7 @@ def headroom(
     budget: int,
     workers: int | str | None,
     json_file: Path | None,
-    out: Path,
+    out: Path | None,
     **options: Any,
 ) -> None:
     """Estimate the maximum possible gain over the best rule, before the training of a policy.

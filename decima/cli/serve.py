@@ -367,7 +367,7 @@ def build_(home: Path, out: Path) -> None:
 )
 @option("--partial", FLAG, "Keep the readable part of damaged logs.", name="damaged")
 @JSON
-@out_option("what-if")
+@out_option()
 @click.pass_context
 def what_if(
     context: click.Context,
@@ -381,7 +381,7 @@ def what_if(
     keep: bool,
     damaged: bool,
     json_file: Path | None,
-    out: Path,
+    out: Path | None,
 ) -> None:
     """Predict the completion times of your jobs under other schedulers.
 

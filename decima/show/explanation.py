@@ -8,20 +8,14 @@ import numpy as np
 import pandas as pd
 from rich.table import Table
 
-from decima.show.style import shortened
-from decima.show.tables import Report, interval_text, new_table, table_of
+from decima.show.tables import Report, interval_text, new_table, overruled_text, shortened, table_of
 from workloads.display import count_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from decima.evaluation.explain import Explanation
-    from simulator.cluster.log import Overruled
 
 #: Maximum number of rows of a table; the JSON contains all.
 MOST_ROWS = 8
-#: Maximum number of decisions that a note names.
-MOST_NAMED = 5
 #: Maximum length of the name of a job or stage.
 LONGEST_NAME = 36
 
@@ -136,15 +130,6 @@ def notes(found: Explanation) -> list[str]:
         "The limit is the middle one of its distribution: half of the probability lies at or below it.",
         "Effect: by how much the logarithm of the stage's probability falls where all stages have the feature's mean.",
     ]
-
-
-def overruled_text(overruled: Sequence[Overruled]) -> str:
-    """Format number, time and guarantee of the first decisions that guarantees changed."""
-    texts = [
-        f"{each.decision} at {each.time_ms / 1000:.1f} s ({each.guarantee})"
-        for each in overruled[:MOST_NAMED]
-    ]
-    return ", ".join([*texts, ".."] if len(overruled) > MOST_NAMED else texts)
 
 
 def _decision(found: Explanation, decision: tuple[int, int, int] | None) -> str:

@@ -36,9 +36,9 @@ from decima.show.style import (
     new_axes,
     plain,
     plain_log_ticks,
-    shortened,
     styles,
 )
+from decima.show.tables import shortened
 from simulator.cluster.picture import PALETTE, contrasting_colours, draw_schedule
 from simulator.cluster.record import EpisodeRecord
 from workloads.display import count_text

@@ -6,7 +6,7 @@ import math
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -325,44 +325,3 @@ FONTS = [
 def plain(text: str) -> str:
     """Escape text for matplotlib: no mathematics, and visible control characters."""
     return visible(text).replace("$", r"\$")
-
-
-def shortened(names: Sequence[str], width: int) -> list[str]:
-    """Cut names to at most ``width`` (at least 8) characters, such that different names stay different.
-
-    A cut name keeps its beginning and its end. Names with equal beginning and end keep the part that differs. Names
-    that are still equal are numbered.
-    """
-    cut = {name: _middle_cut(name, width) for name in names}
-    for alike in _alike(cut):
-        letters = enumerate(zip(*alike, strict=False))
-        differ = next((place for place, each in letters if len(set(each)) > 1), min(map(len, alike)))
-        for name in alike:
-            cut[name] = _cut_from(name, differ, width)
-    for alike in _alike(cut):
-        for number, name in enumerate(alike[1:], start=2):
-            cut[name] = f"{cut[name][: width - len(f'…{number}')]}…{number}"
-    return [cut[name] for name in names]
-
-
-def _alike(cut: dict[str, str]) -> list[list[str]]:
-    """Return groups of different names that were cut to the same text."""
-    groups: dict[str, list[str]] = {}
-    for name, short in cut.items():
-        groups.setdefault(short, []).append(name)
-    return [names for names in groups.values() if len(names) > 1]
-
-
-def _middle_cut(name: str, width: int) -> str:
-    if len(name) <= width:
-        return name
-    head = (width - 1) // 2
-    return f"{name[:head]}…{name[head + 1 - width :]}"
-
-
-def _cut_from(name: str, place: int, width: int) -> str:
-    """Return the beginning of a name and its part from a position on."""
-    head = (width - 2) // 3
-    start = max(head, min(place - 2, len(name) - (width - head - 1)))
-    rest = name[start : start + width - head - 1]
-    return f"{name[:head]}…{rest}" if start + len(rest) == len(name) else f"{name[:head]}…{rest[:-1]}…"

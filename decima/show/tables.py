@@ -19,6 +19,11 @@ from decima.outputs import visible
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from simulator.cluster.log import Overruled
+
+#: Maximum number of decisions that a note names.
+MOST_NAMED = 5
+
 
 class PlainTable(Table):
     """A table that shows control characters as escape codes."""
@@ -106,3 +111,53 @@ class Report:
     notes: Sequence[str]
     json: str
     pictures: Mapping[str, Callable[[], Figure]] = field(default_factory=dict)
+
+
+def overruled_text(overruled: Sequence[Overruled]) -> str:
+    """Format number, time and guarantee of the first decisions that guarantees changed."""
+    texts = [
+        f"{each.decision} at {each.time_ms / 1000:.1f} s ({each.guarantee})"
+        for each in overruled[:MOST_NAMED]
+    ]
+    return ", ".join([*texts, ".."] if len(overruled) > MOST_NAMED else texts)
+
+
+def shortened(names: Sequence[str], width: int) -> list[str]:
+    """Cut names to at most ``width`` (at least 8) characters, such that different names stay different.
+
+    A cut name keeps its beginning and its end. Names with equal beginning and end keep the part that differs. Names
+    that are still equal are numbered.
+    """
+    cut = {name: _middle_cut(name, width) for name in names}
+    for alike in _alike(cut):
+        letters = enumerate(zip(*alike, strict=False))
+        differ = next((place for place, each in letters if len(set(each)) > 1), min(map(len, alike)))
+        for name in alike:
+            cut[name] = _cut_from(name, differ, width)
+    for alike in _alike(cut):
+        for number, name in enumerate(alike[1:], start=2):
+            cut[name] = f"{cut[name][: width - len(f'…{number}')]}…{number}"
+    return [cut[name] for name in names]
+
+
+def _alike(cut: dict[str, str]) -> list[list[str]]:
+    """Return groups of different names that were cut to the same text."""
+    groups: dict[str, list[str]] = {}
+    for name, short in cut.items():
+        groups.setdefault(short, []).append(name)
+    return [names for names in groups.values() if len(names) > 1]
+
+
+def _middle_cut(name: str, width: int) -> str:
+    if len(name) <= width:
+        return name
+    head = (width - 1) // 2
+    return f"{name[:head]}…{name[head + 1 - width :]}"
+
+
+def _cut_from(name: str, place: int, width: int) -> str:
+    """Return the beginning of a name and its part from a position on."""
+    head = (width - 2) // 3
+    start = max(head, min(place - 2, len(name) - (width - head - 1)))
+    rest = name[start : start + width - head - 1]
+    return f"{name[:head]}…{rest}" if start + len(rest) == len(name) else f"{name[:head]}…{rest[:-1]}…"

@@ -13,7 +13,7 @@ from decima.evaluation.comparison import PAPER_SCHEDULERS
 from decima.learning.cluster.config import read_config
 from decima.policy.files import load_actor, load_policy, read_trained_on, save_policy
 from decima.policy.shipped import SHIPPED
-from decima.show.report import CHANGED, RECIPES
+from decima.show.left_out import CHANGED, RECIPES
 from tests.cases import cases
 from tests.decima.cli.commands import SAVED, Compare, assert_one_line_error, assert_same_again, results, succeeded
 

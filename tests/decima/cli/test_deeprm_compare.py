@@ -46,7 +46,7 @@ def rows(result: Result) -> list[list[str]]:
 
 @pytest.mark.usefixtures("pictures")
 def test_it_shows_a_table_and_saves_json_and_a_picture(run: Compare, tmp_path: Path) -> None:
-    result = succeeded(run("--json", "r.json", "--seed", "5"))
+    result = succeeded(run("--json", "r.json", "--seed", "5", "--out", "drawn"))
     assert result.stderr == ""
     document = json.loads((tmp_path / "r.json").read_text())
     for row, entry in zip(rows(result), document["loads"], strict=True):
@@ -57,8 +57,8 @@ def test_it_shows_a_table_and_saves_json_and_a_picture(run: Compare, tmp_path: P
         assert row[1:] == [f"{value:.2f}" for each in expected for value in (each["mean"], each["ci95"])]
         assert len(expected[0]["per_set"]) == 3
         assert entry["tetris_knob"] > 0
-    assert (tmp_path / "deeprm-compare" / "deeprm-slowdown.png").stat().st_size > 1000
-    assert "picture: deeprm-compare/deeprm-slowdown.png" in result.stdout
+    assert (tmp_path / "drawn" / "deeprm-slowdown.png").stat().st_size > 1000
+    assert "picture: drawn/deeprm-slowdown.png" in result.stdout
     assert "deeprm is omitted" in result.stdout
     words = shlex.split(document["command"])
     assert words[:5] == ["decima", "deeprm", "compare", "--loads", "50,150"]

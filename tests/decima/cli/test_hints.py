@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from decima.cli.main import cli
 from decima.learning.cluster import train as cluster_train
 from decima.policy.parts import ALLOWED
-from decima.show.report import left_out_note
+from decima.show.left_out import left_out_note
 from tests.cases import cases
 from tests.decima.cli.commands import Compare, assert_one_line_error, every_command, succeeded
 from tests.decima.learning.cluster.examples import small

@@ -20,9 +20,9 @@ from decima.show.style import (
     label_points,
     new_axes,
     plain,
-    shortened,
     styles,
 )
+from decima.show.tables import shortened
 from simulator.cluster.picture import perceived_colours
 
 #: Distance of colours that are told apart, also by readers who confuse red and green.
