@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from workloads.attributes import NO_ATTRIBUTES, JobAttributes, Tenant, tenants_of
-from workloads.display import count_text, html_table
+from workloads.display import count_text
 from workloads.errors import LONGEST_MS, check_all, check_instance, check_number, check_whole
 from workloads.job import MOST_TASKS, JobProfile, WorkloadError
 
@@ -183,16 +183,6 @@ class JobSequence:
     def __repr__(self) -> str:
         counts = f"{count_text(len(self), 'job')}, {count_text(self.num_tasks, 'task')}"
         return f"JobSequence({counts}, arrivals 0 to {self.arrival_ms[-1] / 1000:.1f} s, seed {self.seed})"
-
-    def _repr_html_(self) -> str:
-        rows = (
-            (job, each.name, f"{at_s:.1f}", each.num_stages, each.num_tasks, f"{each.work_ms / 1000:.1f}")
-            for job, (each, at_s) in enumerate(
-                zip(self.profiles, (self.arrival_ms / 1000).tolist(), strict=True)
-            )
-        )
-        headings = ("job", "name", "arrival (s)", "stages", "tasks", "work (s)")
-        return html_table(repr(self), headings, rows, len(self))
 
     @property
     def num_tasks(self) -> int:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from workloads.display import count_text, html_table, plain_text
+from workloads.display import count_text, plain_text
 from workloads.errors import (
     LONGEST_MS,
     WorkloadError,
@@ -325,14 +325,6 @@ class JobProfile:
     def __repr__(self) -> str:
         counts = f"{count_text(self.num_stages, 'stage')}, {count_text(self.num_tasks, 'task')}"
         return f"JobProfile({plain_text(self.name)!r}, {counts}, {self.work_ms / 1000:.1f} s of work)"
-
-    def _repr_html_(self) -> str:
-        rows = (
-            (number, stage.name, stage.num_tasks, f"{stage.durations.mean_ms / 1000:.3g}", parents)
-            for number, (stage, parents) in enumerate(zip(self.stages, self.parents, strict=True))
-        )
-        headings = ("stage", "name", "tasks", "mean task (s)", "parents")
-        return html_table(repr(self), headings, rows, self.num_stages)
 
     @property
     def num_stages(self) -> int:

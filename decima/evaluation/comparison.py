@@ -33,7 +33,7 @@ from decima.registry import ANY_POLICY, DEFAULT_POLICY, LEARNED, policy_named
 from decima.schedulers.guarantees import NO_GUARANTEES, Guarantees, split_guarantees
 from decima.workers.pool import available_cpus, make_workers
 from simulator.cluster.alone import deadlines_ms
-from workloads.display import count_text, html_table
+from workloads.display import count_text
 from workloads.errors import check_one_of, check_whole
 
 if TYPE_CHECKING:
@@ -159,11 +159,6 @@ class Comparison:
         done = f"{len(self.finished)} of {count_text(self.conditions.num_experiments, 'experiment')}"
         best = f", best heuristic {self.best_heuristic}" if self.best_heuristic else ""
         return f"Comparison({count_text(len(self.schedulers), 'scheduler')}, {done} finished{best})"
-
-    def _repr_html_(self) -> str:
-        columns = ("mean_jct_s", "mean_jct_ci95_s", "p95_jct_s", "slowdown", "utilisation")
-        rows = ((name, *(f"{row[each]:.3g}" for each in columns)) for name, row in self.summary.items())
-        return html_table(repr(self), ("scheduler", *columns), rows, len(self.schedulers))
 
     # ---- running ---------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.display import count_text, html_table
+from workloads.display import count_text
 
 if TYPE_CHECKING:
     from torch_geometric.data import HeteroData
@@ -179,18 +179,6 @@ class Observation:
             f"{count_text(len(self.stages), 'stage')} schedulable, {count_text(len(self.jobs), 'live job')}"
         )
         return f"Observation(at {self.time_ms / 1000:.1f} s, {offered}{live})"
-
-    def _repr_html_(self) -> str:
-        rows = (
-            (job["id"], profile.name, job["executors"], remaining)
-            for job, profile, remaining in zip(
-                self.jobs,
-                self.profiles,
-                np.bincount(self.stage_job, self.remaining_tasks, len(self.jobs)).astype(int),
-                strict=True,
-            )
-        )
-        return html_table(repr(self), ("job", "name", "executors", "tasks left"), rows, len(self.jobs))
 
     def copy(self) -> Observation:
         """Return a copy that later events of the cluster do not change."""

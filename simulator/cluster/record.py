@@ -17,7 +17,7 @@ from simulator.cluster.config import ConfigError
 from simulator.cluster.engine.solo import time_alone
 from simulator.cluster.log import EpisodeLog
 from simulator.cluster.objectives import AllJobs, LiveJobs, objective_named
-from workloads.display import count_text, html_table
+from workloads.display import count_text
 from workloads.job import JobProfile
 
 if TYPE_CHECKING:
@@ -38,10 +38,6 @@ class EpisodeRecord(EpisodeLog):
         times = f"mean JCT {self.mean_jct_ms / 1000:.1f} s, end {self.end_ms / 1000:.1f} s"
         cluster = f"{count_text(self.config.num_executors, 'executor')}, seed {self.sequence.seed}"
         return f"EpisodeRecord({jobs}, {times}, {cluster})"
-
-    def _repr_html_(self) -> str:
-        rows = ((name, f"{value:.6g}") for name, value in self.metrics().items())
-        return html_table(repr(self), ("metric", "value"), rows)
 
     @cached_property
     def jct_ms(self) -> NDArray[np.float64]:

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from workloads.arrivals import JobSequence, trace_arrivals
 from workloads.attributes import NO_ATTRIBUTES, JobAttributes, Tenant, tenants_of
-from workloads.display import count_text, html_table, plain_text
+from workloads.display import count_text, plain_text
 from workloads.errors import check_all, check_instance, check_path
 from workloads.imperfections import UNKNOWN, Imperfections
 from workloads.job import JobProfile, WorkloadError
@@ -102,14 +102,6 @@ class Workload:
     def __repr__(self) -> str:
         jobs = "" if self.sequence is None else f", {count_text(len(self.sequence), 'job')}"
         return f"Workload({plain_text(self.name)!r}, {count_text(len(self.profiles), 'profile')}{jobs})"
-
-    def _repr_html_(self) -> str:
-        rows = (
-            (each.name, each.num_stages, each.num_tasks, f"{each.work_ms / 1000:.1f}")
-            for each in self.profiles
-        )
-        headings = ("profile", "stages", "tasks", "work (s)")
-        return html_table(repr(self), headings, rows, len(self.profiles))
 
     @property
     def measured_moving_delay_ms(self) -> float | None:
