@@ -507,9 +507,7 @@ def _options(rng: random.Random) -> list[str]:
     commands = [
         (path, command)
         for path, command in every_command()
-        if not isinstance(command, click.Group)
-        and path[-1] not in ("train", "serve")
-        and "reproduce" not in path
+        if not isinstance(command, click.Group) and path[-1] not in ("train", "serve") and "reproduce" not in path
     ]
     path, command = rng.choice(commands)
     words = list(path)

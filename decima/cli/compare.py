@@ -33,7 +33,6 @@ from decima.cli.options import (
     TEXT,
     WORKERS,
     MetricNames,
-    Named,
     WholeRange,
     guarantee_options,
     guarantees_named,
@@ -55,7 +54,7 @@ RECORDED_ERRORS = {"job_error": 0.196, "stage_error": 0.103, "task_count_error":
 WITH_ERRORS = ("priced-srpt", "adaptive-srpt", "decima")
 BESIDE = {
     *("seeds", "seed", "training", "workers"),
-    *("json_file", "csv_file", "report_file", "trace_file", "animation_file", "out"),
+    *("json_file", "csv_file", "report_file", "trace_file", "out"),
 }
 ERRORS_NOTE = (
     "Second table: the same batches with estimation errors as in Spark's event logs (in recordings/first); vs best is "
@@ -116,12 +115,6 @@ ERRORS_NOTE = (
     "if the name ends in .gz.",
     name="trace_file",
 )
-@secondary(
-    "--animation",
-    Named(".gif"),
-    "Animate the schedules of the first and the last scheduler in one experiment in this GIF file.",
-    name="animation_file",
-)
 @WORKERS
 @JSON
 @out_option()
@@ -134,7 +127,6 @@ def compare(
     csv_file: Path | None,
     report_file: Path | None,
     trace_file: Path | None,
-    animation_file: Path | None,
     by: Literal["query", "tenant"] | None,
     show: str | None,
     objective: str | None,
@@ -180,7 +172,7 @@ def compare(
     refuse_without_effect(context, ignored)
     if by == "tenant" and not conditions.sequence(conditions.seed).tenants:
         raise click.UsageError("--by tenant: the jobs have no tenants; --tenants draws them")
-    prepare_outputs(out, json_file, csv_file, report_file, trace_file, animation_file)
+    prepare_outputs(out, json_file, csv_file, report_file, trace_file)
     try:
         with progress(PATIENCE_S) as update:
             run_comparisons(comparisons, workers, partial(update, "Comparing"), partial(on_compile, update))
@@ -222,12 +214,6 @@ def compare(
             }
             with atomic_path(trace_file) as path:
                 write_trace_events(path, comparison.episodes, decided, compress=trace_file.suffix == ".gz")
-        if animation_file is not None:
-            from decima.show.plots import write_animation
-
-            first, *_, last = [*comparison.episodes] * 2
-            with atomic_path(animation_file) as path:
-                write_animation(path, {name: comparison.episodes[name] for name in (first, last)})
         if out is not None:
             from decima.show.plots import comparison_pictures
 

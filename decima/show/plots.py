@@ -1,30 +1,26 @@
-"""Pictures of schedules, comparisons and job DAGs as matplotlib figures, and an animation."""
+"""Pictures of schedules, comparisons and job DAGs as matplotlib figures."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 import numpy as np
-from matplotlib.animation import FuncAnimation, PillowWriter
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from decima.evaluation.metrics import mean_interval
-from decima.outputs import visible
 from decima.show.style import (
     FONTS,
     LEGEND,
@@ -39,7 +35,7 @@ from decima.show.style import (
     styles,
 )
 from decima.show.tables import shortened
-from simulator.cluster.picture import PALETTE, contrasting_colours, draw_schedule
+from simulator.cluster.picture import PALETTE, draw_schedule, job_colours
 from simulator.cluster.record import EpisodeRecord
 from workloads.display import count_text
 from workloads.errors import ConfigError, WorkloadError, check_instance
@@ -177,17 +173,9 @@ LONGEST_NAME, TITLE_WIDTH = 20, 66
 WINDOWS = 100
 #: Schedules share a time axis unless more than this fraction of it would be empty.
 MOST_WHITE = 1 / 3
-#: Animation: number of frames, frames per second; width and height of a schedule, inches; dots per inch.
-FRAMES, FRAMES_PER_SECOND = 80, 10
-GRID_WIDTH, GRID_HEIGHT, GRID_DPI = 8.0, 2.8, 80
 
 
-def plot_schedule(
-    record: EpisodeRecord,
-    title: str = "",
-    end_s: float | None = None,
-    colours: NDArray[np.float64] | None = None,
-) -> Figure:
+def plot_schedule(record: EpisodeRecord, title: str = "", end_s: float | None = None) -> Figure:
     """Plot a schedule as a Gantt chart of executors over time, as in Decima's Figure 3.
 
     Bars are coloured by job, light grey bars are moves to another job, white is idle. A triangle marks each job's
@@ -197,20 +185,20 @@ def plot_schedule(
     Args:
         title: name of the scheduler; the average JCT is added.
         end_s: right end of the time axis, s, to compare pictures; by default the episode's end.
-        colours: RGBA of each job, float64 [num_jobs, 4]; by default, neighbours have different colours.
 
     Raises:
         ConfigError: ``record`` is not the record of an episode.
     """
     check_instance(record, EpisodeRecord, "record", ConfigError)
     figure, axes = new_axes(8, 4)
-    if colours is None:
-        colours = contrasting_colours([record])
-    handles = draw_schedule(axes, record, end_s, colours)
+    handles = draw_schedule(axes, record, end_s)
     names = _numbered([profile.name for profile in record.sequence.profiles])
     if len(names) <= MOST_NAMES:
         shown = map(plain, shortened(names, LONGEST_NAME))
-        jobs = [Patch(color=colour, label=name) for colour, name in zip(colours, shown, strict=True)]
+        jobs = [
+            Patch(color=colour, label=name)
+            for colour, name in zip(job_colours(len(names)), shown, strict=True)
+        ]
         small = {**SWATCHES, "fontsize": None, "prop": {"size": 6, "family": FONTS}}
         figure.legend(handles=jobs, loc="outside right upper", title="jobs", title_fontsize=6, **small)
     else:
@@ -326,7 +314,6 @@ def comparison_pictures(comparison: Comparison) -> dict[str, Callable[[], Figure
     ``jct-cdf``, and ``jobs-in-system`` (mean over the experiments) if jobs arrive over time.
     """
     episodes, seeds = comparison.episodes, comparison.finished
-    colours = contrasting_colours(list(episodes.values()))
     ends_s = [record.end_ms / 1000 for record in episodes.values()]
     jct_s = {
         str(name): mine.to_numpy()
@@ -339,7 +326,6 @@ def comparison_pictures(comparison: Comparison) -> dict[str, Callable[[], Figure
             record,
             f"{name}, seed {min(seeds)}",
             _shared_end_s(record, ends_s),
-            colours,
         )
         for name, record in episodes.items()
     }
@@ -357,35 +343,3 @@ def _shared_end_s(record: EpisodeRecord, ends_s: Sequence[float]) -> float:
     """Return the right end of a schedule's time axis, s: the latest end that leaves at most ``MOST_WHITE`` empty."""
     own_s = record.end_ms / 1000
     return max(end for end in ends_s if (1 - MOST_WHITE) * end <= own_s)
-
-
-def write_animation(path: Path, episodes: Mapping[str, EpisodeRecord]) -> None:
-    """Write a GIF of schedules that grow over time, one below the other; scheduler -> episode of the same jobs."""
-    end_s = max(record.end_ms for record in episodes.values()) / 1000
-    figure = Figure(figsize=(GRID_WIDTH, GRID_HEIGHT * len(episodes)), dpi=GRID_DPI, layout="constrained")
-    panels, colours = [], contrasting_colours(list(episodes.values()))
-    for place, (name, record) in enumerate(episodes.items(), start=1):
-        axes = figure.add_subplot(len(episodes), 1, place)
-        draw_schedule(axes, record, end_s, colours)
-        for line in axes.lines:
-            line.set_clip_on(True)  # otherwise it would be visible outside the axes
-        curtain = Rectangle((0, 0), end_s, record.config.num_executors, color="white", zorder=5)
-        axes.add_patch(curtain)
-        title = axes.set_title("-", loc="left")
-        panels.append((name, record, curtain, title))
-
-    def draw(second: float) -> Iterable[Artist]:
-        for name, record, curtain, title in panels:
-            curtain.set_x(second)
-            arrived = record.sequence.arrival_ms <= second * 1000
-            live = int((arrived & ~(record.completion_ms <= second * 1000)).sum())
-            words = f"average JCT {record.mean_jct_ms / 1000:.1f} s" if live == 0 and arrived.all() else ""
-            title.set_text(
-                visible(f"{name} at {second:.0f} s: {live} jobs in the system; {words}".removesuffix("; "))
-            )
-        return [artist for _, _, *artists in panels for artist in artists]
-
-    # The last frame stays for two seconds.
-    seconds = np.append(np.linspace(0, end_s, FRAMES), [end_s] * 2 * FRAMES_PER_SECOND)
-    animation = FuncAnimation(figure, draw, seconds.tolist())
-    animation.save(path, PillowWriter(fps=FRAMES_PER_SECOND))

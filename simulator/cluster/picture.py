@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from simulator.cluster.config import ExecutorClass
 from simulator.cluster.record import EpisodeRecord
@@ -22,25 +22,13 @@ MAX_LINES = 50
 #: Size of a frame in inches, and dots per inch.
 SIZE, DPI = (8.0, 4.0), 80
 
-#: Okabe and Ito's colours, then the colours farthest from these by `_distances`; dark and light colours alternate.
+#: Colours of jobs: Okabe and Ito's, then colours far from these, also for red-green colour-blind readers;
+#: dark and light colours alternate.
 PALETTE = (
     "#0072B2", "#E69F00", "#5B2A86", "#96C396", "#871E00", "#56B4E9", "#5A002D", "#F0E442",
     "#874B69", "#D2E196", "#781E4B", "#009E73", "#4B005A", "#CC79A7", "#B43C2D", "#6987F0",
     "#4B4BA5", "#C8BEFF", "#966987", "#A5D25A",
 )  # fmt: skip
-#: Matrices from linear RGB to cone responses, and from their cube roots to OKLab (Björn Ottosson, 2020).
-TO_CONES = ((0.4122, 0.5363, 0.0514), (0.2119, 0.6807, 0.1074), (0.0883, 0.2817, 0.6300))
-TO_OKLAB = ((0.2105, 0.7936, -0.0041), (1.9780, -2.4286, 0.4506), (0.0259, 0.7828, -0.8087))
-#: Fraction of the red-green axis of OKLab that red-green colour-blind readers perceive.
-RED_GREEN = 0.35
-#: Colours nearer than this distance are easily confused.
-NEAR = 0.15
-#: Largest number of samples (executors times instants) at which neighbouring executors are compared.
-MOST_CELLS = 200_000
-#: Height over width of a picture.
-ASPECT = 0.45
-#: Jobs of longer sequences are drawn too small for their neighbours to matter.
-MOST_JOBS = 2000
 
 
 def frame(record: EpisodeRecord) -> NDArray[np.uint8]:
@@ -50,27 +38,22 @@ def frame(record: EpisodeRecord) -> NDArray[np.uint8]:
 
     figure = Figure(figsize=SIZE, dpi=DPI)
     canvas, axes = FigureCanvasAgg(figure), figure.add_axes((0.08, 0.13, 0.89, 0.77))
-    # Colours by order of arrival: a job keeps its colour from frame to frame.
-    colours = job_colours(len(record.sequence))
-    draw_schedule(axes, record, max(record.end_ms, 1.0) / 1000, colours)
+    draw_schedule(axes, record, max(record.end_ms, 1.0) / 1000)
     live = (record.sequence.arrival_ms <= record.end_ms) & np.isnan(record.completion_ms)
     axes.set_title(f"{record.end_ms / 1000:.1f} s, {live.sum()} jobs in the system", loc="left")
     canvas.draw()  # type: ignore[no-untyped-call]
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()  # type: ignore[no-untyped-call]
 
 
-def draw_schedule(
-    axes: Axes, record: EpisodeRecord, end_s: float | None = None, colours: NDArray[np.float64] | None = None
-) -> list[Artist]:
+def draw_schedule(axes: Axes, record: EpisodeRecord, end_s: float | None = None) -> list[Artist]:
     """Draw the tasks and moves of each executor over time (Gantt chart), like Decima's Figure 3, without a title.
 
-    Tasks are coloured by job, moves are light grey, idle time is white, time outside the cluster is dark grey.
-    Triangles mark completions, with dashed lines below unless there are too many, and arrivals, unless all jobs arrive
-    together. Lines separate executor classes.
+    Tasks have the colour of their job (``job_colours``); moves are light grey, idle time is white, time outside the
+    cluster is dark grey. Triangles mark completions, with dashed lines below unless there are too many, and arrivals,
+    unless all jobs arrive together. Lines separate executor classes.
 
     Args:
         end_s: right end of the time axis, s; by default the end of the episode.
-        colours: RGBA per job, float64 [num_jobs, 4]; by default ``contrasting_colours``.
 
     Returns:
         Artists for the legend.
@@ -82,7 +65,7 @@ def draw_schedule(
     moves = np.column_stack([record.move_depart_ms, np.minimum(record.move_arrive_ms, record.end_ms)])
     _bars(axes, record.move_executor, moves, MOVE_COLOUR)
     executor, job, span = busy_spans(record, gap_ms=end_ms / 4000)
-    _bars(axes, executor, span, (contrasting_colours([record]) if colours is None else colours)[job])
+    _bars(axes, executor, span, job_colours(len(record.sequence))[job])
     completed = _mark_completions(axes, record)
     idle = Patch(facecolor="white", edgecolor="0.6", linewidth=0.6, label="executor is idle")
     marks: list[Artist] = [Patch(color=MOVE_COLOUR, label="executor moves"), idle, completed]
@@ -149,39 +132,6 @@ def job_colours(num_jobs: int) -> NDArray[np.float64]:
     return _rgba()[np.arange(num_jobs) % len(PALETTE)]
 
 
-def contrasting_colours(records: Sequence[EpisodeRecord]) -> NDArray[np.float64]:
-    """Choose job colours so that neighbouring bars differ as much as possible, also for colour-blind readers.
-
-    Each job gets the colour that differs most from the colours of its neighbours, weighted by the length of common
-    borders. All jobs have different colours if there are enough.
-
-    Args:
-        records: episodes of one job sequence, at least one.
-
-    Returns:
-        RGBA per job, float64 [num_jobs, 4].
-    """
-    num_jobs = len(records[0].sequence)
-    if num_jobs > MOST_JOBS:
-        return job_colours(num_jobs)
-    borders = sum((_borders(record) for record in records), np.zeros((num_jobs, num_jobs)))
-    length = borders.sum(axis=1)
-    confusion = np.exp(-((_distances() / NEAR) ** 2))
-    colour = np.arange(num_jobs) % len(PALETTE)
-    is_coloured = np.zeros(num_jobs, dtype=bool)
-    used = np.zeros(len(PALETTE))
-    reuse = length.max() if num_jobs <= len(PALETTE) else length.mean() / len(PALETTE)
-    for _ in range(4):
-        for job in np.argsort(-length, kind="stable"):
-            if is_coloured[job]:
-                used[colour[job]] -= 1
-            nearby = np.bincount(colour, borders[job] * is_coloured, minlength=len(PALETTE))
-            colour[job] = np.argmin(confusion @ nearby + reuse * used)
-            used[colour[job]] += 1
-            is_coloured[job] = True
-    return _rgba()[colour]
-
-
 def busy_spans(
     record: EpisodeRecord, gap_ms: float
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.float64]]:
@@ -200,51 +150,6 @@ def busy_spans(
     return executor[first], job[first], np.column_stack([start[first], finish[last]])
 
 
-def _borders(record: EpisodeRecord) -> NDArray[np.float64]:
-    """Return the length of the borders between each two jobs in a picture of width 1, float64 [num_jobs, num_jobs]."""
-    num_jobs, end_ms = len(record.sequence), max(record.end_ms, 1.0)
-    executor, job, span = busy_spans(record, gap_ms=np.inf)
-    borders = np.zeros(num_jobs * num_jobs)
-    if job.size:
-        follows = np.flatnonzero(executor[1:] == executor[:-1])
-        pairs = np.bincount(job[follows] * num_jobs + job[follows + 1], minlength=borders.size)
-        borders += pairs * ASPECT / record.config.num_executors
-        lanes = np.unique(executor)
-        count = int(np.clip(MOST_CELLS // lanes.size, 10, 500))
-        instants = (np.arange(count) + 0.5) / count
-        cells = lanes[:, None] + instants
-        # Sorted keys: by executor, then by time.
-        last = np.searchsorted(executor + np.minimum(span[:, 0] / end_ms, 1 - 1e-9), cells, "right") - 1
-        runs = (last >= 0) & (executor[last] == lanes[:, None]) & (span[last, 1] > instants * end_ms)
-        beside = runs[1:] & runs[:-1] & (np.diff(lanes) == 1)[:, None]
-        pairs = np.bincount((job[last[:-1]] * num_jobs + job[last[1:]])[beside], minlength=borders.size)
-        borders += pairs / count
-    matrix = borders.reshape(num_jobs, num_jobs)
-    np.fill_diagonal(matrix, 0.0)
-    return matrix + matrix.T
-
-
 def _rgba() -> NDArray[np.float64]:
     digits = [[int(text[place : place + 2], 16) / 255 for place in (1, 3, 5)] for text in PALETTE]
     return np.column_stack([np.array(digits), np.ones(len(PALETTE))])
-
-
-def perceived_colours(rgb: ArrayLike) -> NDArray[np.float64]:
-    """Return places in OKLab, with the red-green axis as short as red-green colour-blind readers perceive it.
-
-    Args:
-        rgb: red, green and blue, float [colours, 3] between 0 and 1.
-
-    Returns:
-        float64 [colours, 3]; Euclidean distances are perceived differences.
-    """
-    rgb = np.asarray(rgb)
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    lab: NDArray[np.float64] = np.cbrt(linear @ np.transpose(TO_CONES)) @ np.transpose(TO_OKLAB)
-    return lab * [1, RED_GREEN, 1]
-
-
-def _distances() -> NDArray[np.float64]:
-    """Return the perceived differences between colours of the palette, float64 [colours, colours]."""
-    seen = perceived_colours(_rgba()[:, :3])
-    return np.asarray(np.linalg.norm(seen[:, None] - seen[None], axis=-1))

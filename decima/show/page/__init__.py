@@ -25,7 +25,7 @@ from decima.registry import policy_named
 from decima.show import explanation
 from decima.show.plots import stage_places
 from decima.show.style import LONG, LONG_DOT, THICK, styles
-from simulator.cluster.picture import PALETTE, contrasting_colours
+from simulator.cluster.picture import PALETTE, job_colours
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,7 +101,7 @@ def _data(comparison: Comparison) -> dict[str, Any]:
                 record.sequence.profiles, record.sequence.arrival_ms.tolist(), strict=True
             )
         ],
-        "colours": [to_hex(colour) for colour in contrasting_colours(list(episodes.values()))],
+        "colours": [to_hex(colour) for colour in job_colours(len(record.sequence))],
         "palette": PALETTE,
         "profiles": [_profile(profile) for profile in numbers],
         "records": [_record(each) for each in episodes.values()],

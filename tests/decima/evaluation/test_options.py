@@ -156,7 +156,7 @@ def test_the_options_are_those_of_the_command() -> None:
     of_command = {parameter.name: parameter.default for parameter in cli.commands["compare"].params}
     not_settings = {
         *("scheduler_names", "by", "objective", "profiles", "out"),
-        *("csv_file", "report_file", "trace_file", "animation_file", "json_file"),
+        *("csv_file", "report_file", "trace_file", "json_file"),
         *("executor_lifetime", "executor_return", "capacity", "lost_output", "task_failures"),
         *("stragglers", "speculation", *KNOWLEDGE),
     }

@@ -11,10 +11,8 @@ import pytest
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.testing.compare import compare_images
-from PIL import Image
 
 from decima.evaluation import Comparison, Conditions
-from decima.show import plots
 from decima.show.page import _distribution
 from decima.show.plots import (
     FEW_DAGS,
@@ -29,8 +27,9 @@ from decima.show.plots import (
 )
 from decima.show.style import STYLES, save_figure
 from simulator.cluster.config import ClusterConfig, ExecutorClass
+from simulator.cluster.record import EpisodeRecord
 from tests.decima.episodes import episode
-from tests.simulator.cluster.test_colours import mosaic
+from workloads.arrivals import JobSequence
 from workloads.job import JobProfile, StageProfile, TaskDurations
 from workloads.sources.workload_file import Workload
 
@@ -204,6 +203,34 @@ def test_the_comparison_notices_another_picture(tmp_path: Path) -> None:
     assert difference(plot_jobs_in_system(records), "jobs-in-system", tmp_path) is not None
 
 
+def mosaic(jobs: np.ndarray) -> EpisodeRecord:
+    """Return tasks of 1 s, consecutive on each executor; ``jobs`` [executors, tasks] are their jobs."""
+    executors, length = jobs.shape
+    order = np.argsort(jobs.ravel(), kind="stable")
+    executor, place = np.divmod(order, length)
+    counts = np.bincount(jobs.ravel())
+    profiles = {
+        count: JobProfile("job", (StageProfile(count, TaskDurations.constant(1000.0)),))
+        for count in set(counts.tolist())
+    }
+    start = place * 1000.0
+    return EpisodeRecord(
+        config=ClusterConfig(num_executors=executors),
+        sequence=JobSequence(tuple(profiles[count] for count in counts.tolist()), np.zeros(counts.size)),
+        task_start_ms=start,
+        task_finish_ms=start + 1000.0,
+        task_executor=executor.astype(np.int32),
+        task_wave=np.zeros(order.size, np.int8),
+        task_parallelism=np.ones(order.size, np.int32),
+        completion_ms=np.full(counts.size, length * 1000.0),
+        move_executor=np.zeros(0, np.int32),
+        move_job=np.zeros(0, np.int64),
+        move_depart_ms=np.zeros(0),
+        end_ms=length * 1000.0,
+        num_decisions=counts.size,
+    )
+
+
 def bars(figure: Figure) -> list[int]:
     collections = [item for item in figure.axes[0].collections if isinstance(item, PolyCollection)]
     return [len(collection.get_paths()) for collection in collections]
@@ -215,22 +242,6 @@ def test_two_hundred_thousand_tasks_are_drawn_in_a_moment(tmp_path: Path) -> Non
     plot_schedule(record, "fifo").savefig(tmp_path / "schedule.png")
     assert time.process_time() - before < 3
     assert (tmp_path / "schedule.png").stat().st_size < 500_000
-
-
-def test_schedules_grow_until_they_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plots, "FRAMES", 4)
-    path = tmp_path / "two.gif"
-    plots.write_animation(path, {"fair": episode(), "\x1b[31m": episode()})
-    with Image.open(path) as picture:
-        # The file stores consecutive equal frames as one frame that stays longer.
-        assert picture.n_frames == 4
-        coloured = []
-        for number in range(picture.n_frames):
-            picture.seek(number)
-            pixels = np.asarray(picture.convert("RGB"), dtype=int)
-            coloured.append(int((np.ptp(pixels, axis=2) > 60).sum()))
-    assert sorted(coloured) == coloured
-    assert coloured[-1] > 5 * coloured[0]
 
 
 def profile(name: str, *tasks: int, edges: tuple[tuple[int, int], ...] = ()) -> JobProfile:

@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from matplotlib.colors import to_rgb
@@ -23,7 +24,6 @@ from decima.show.style import (
     styles,
 )
 from decima.show.tables import shortened
-from simulator.cluster.picture import perceived_colours
 
 #: Distance of colours that are told apart, also by readers who confuse red and green.
 APART = 0.08
@@ -35,9 +35,18 @@ NAMES = st.lists(
 )
 
 
+#: Matrices from linear RGB to cone responses, and from their cube roots to OKLab (Björn Ottosson, 2020).
+TO_CONES = ((0.4122, 0.5363, 0.0514), (0.2119, 0.6807, 0.1074), (0.0883, 0.2817, 0.6300))
+TO_OKLAB = ((0.2105, 0.7936, -0.0041), (1.9780, -2.4286, 0.4506), (0.0259, 0.7828, -0.8087))
+#: Fraction of the red-green axis of OKLab that red-green colour-blind readers perceive.
+RED_GREEN = 0.35
+
+
 def perceived_distance(one: str, other: str) -> float:
-    rows = perceived_colours([to_rgb(one), to_rgb(other)])
-    return float(math.dist(*rows.tolist()))
+    rgb = np.array([to_rgb(one), to_rgb(other)])
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    lab = np.cbrt(linear @ np.transpose(TO_CONES)) @ np.transpose(TO_OKLAB) * [1, RED_GREEN, 1]
+    return float(math.dist(*lab.tolist()))
 
 
 def test_every_scheduler_has_a_look_of_its_own_that_colour_blind_readers_see() -> None:
