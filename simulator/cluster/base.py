@@ -264,7 +264,7 @@ class BaseCluster(ABC):
         """Continue without a pending event: end the episode (also if it stalls), offer idle executors, or wait."""
         config = self.config
         offers = config.semantics.offer_idle_executors or config.faults.active or config.signal is not None
-        if not self._profiles:
+        if not self._has_live_jobs():
             self._done = True
         elif offers and not self._last_call:
             self._last_call = True
@@ -305,6 +305,10 @@ class BaseCluster(ABC):
     def _first_job(self) -> str:
         job = int(self._build_observation().job_id[0])
         return f"job {job} ({self.sequence.profiles[job].name})"
+
+    def _has_live_jobs(self) -> bool:
+        """Return whether some job has arrived and not ended."""
+        return bool(self._profiles)
 
     @abstractmethod
     def _step(self) -> None:

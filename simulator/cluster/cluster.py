@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import math
 from copy import copy
-from functools import partial
 from typing import Any
-from weakref import proxy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +23,11 @@ from simulator.cluster.draws import executor_keys, job_key, outage_ms, task_nois
 from simulator.cluster.engine import commands as engine
 from simulator.cluster.engine import faults as fault_engine
 from simulator.cluster.engine.clock import Clock
-from simulator.cluster.engine.executors import FAILED, IDLE, JOB_COMPLETE, JOB_FAILED
-from simulator.cluster.engine.posterior import posterior, records
-from simulator.cluster.engine.state import Memory, allocate, state_of
+from simulator.cluster.engine.events import UNPREPARED
+from simulator.cluster.engine.executors import IDLE
+from simulator.cluster.engine.posterior import posterior
+from simulator.cluster.engine.posterior import records as records_of
+from simulator.cluster.engine.state import Memory, allocate, moves_table, state_of
 from simulator.cluster.estimates import redrawn_factors
 from simulator.cluster.observation import Observation
 from simulator.cluster.record import EpisodeRecord
@@ -35,11 +35,17 @@ from workloads.arrivals import JobSequence
 
 __all__ = ["Cluster"]
 
+#: Number of jobs whose noise is drawn at once.
+_JOBS_AT_ONCE = 8
+
 
 class Cluster(BaseCluster):
     """One episode on the compiled engine.
 
     ``cluster.clock`` is a SimPy environment, in which you can run processes of your own.
+
+    Compiled code (``engine/events.py``) processes ends of tasks, arrivals of executors and arrivals of jobs. SimPy's
+    queue has rare events: faults, changes of the signal, the end of the episode, and processes of your own.
 
     The mutable state is ``_memory``, the clock's queue and the lists of the log; other attributes are replaced, never
     changed in place. So a fork is a shallow copy with a memory, a queue and lists of its own.
@@ -51,53 +57,56 @@ class Cluster(BaseCluster):
         super().__init__(config, sequence)
         self._attach(allocate(config, self._known, self._estimates, self._deadline_ms))
         self._first_stage: list[int] = self._state.jobs["first_stage"].tolist()
-        #: Pending arrivals of jobs and executors. Events of other processes do not keep an episode going.
-        self._num_pending = 0
-        self._moves: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
+        self._start_clock()
+        self._num_counted = self._num_shown = 0  # changes of the live jobs that rewards and profiles include
         self._has_log = True
         self._noise_seed = sequence.seed
         self._redraws_task_times = False
         self._faults = config.faults if config.faults.active else None
         self._lost_runs: list[NDArray[np.void]] = []
-        self._late_ms = np.zeros(len(self._state.stages) if config.faults.speculation else 0)
         self._reset()
 
     def _attach(self, memory: Memory) -> None:
-        """Attach engine memory, and create a clock that runs on it."""
+        """Attach engine memory."""
         self._memory, self._state = memory, state_of(memory)
-        names = ("num_departures", "num_running", "num_lost", "num_rows", "offered", "offered_class")
-        cluster = self._state.cluster
+        names = ("num_lost", "num_rows", "num_changes", "offered", "offered_class")
         #: Views of single numbers, which are faster to read than fields of an array.
-        self._num_departures, self._num_running, self._num_lost, self._num_rows, self._budget, self._class = (
-            cluster[name].data for name in names
+        self._num_lost, self._num_rows, self._num_changes, self._budget, self._class = (
+            self._state.cluster[name].data for name in names
         )
-        advance = partial(engine.run_tasks, memory)
-        if self.config.faults.speculation:
-            advance = partial(Cluster._run_and_copy_tasks, proxy(self))
-        self.clock = Clock(self, cluster["next_order"].data, advance, Cluster._task_ended)
+
+    def _start_clock(self) -> None:
+        self.clock = Clock(
+            self, self._state.cluster["next_order"].data, Cluster._advance, Cluster._next_event
+        )
 
     def fork(self, futures: int | None = None, *, arrivals: bool = True, log: bool = True) -> Cluster:
         """See ``BaseCluster.fork``."""
         if self.clock.has_other_events:
             raise SchedulingError("the cluster cannot be forked: processes of your own wait on its clock")
-        records, values = self._memory
+        self._count_rewards()
+        records, values, moves = self._memory
         if log or self._faults:
             records = records.copy()
         else:
             records = np.empty_like(records)
             engine.copy_without_log(self._memory, records)
+        cluster = self._state.cluster
+        first, end = (0 if log else int(cluster["num_moved"][0])), int(cluster["num_moves"][0])
         fork = copy(self)
-        fork._late_ms = self._late_ms.copy()
-        fork._attach((records, values))
+        fork._attach((records, values, moves_table(self.config, moves[first:end])))
+        fork._state.cluster["num_moves"] -= first
+        fork._state.cluster["num_moved"] -= first
+        fork._start_clock()
         fork.clock.follow(self.clock)
-        for log_of in ("_moves", "_lost_runs", "_changes", "_failed"):
+        for log_of in ("_lost_runs", "_changes", "_failed"):
             setattr(fork, log_of, getattr(self, log_of).copy())
         fork._reward = copy(self._reward)
         fork._reward.follow(fork._idleness)
         fork._observation = None
         fork._has_log = self._has_log and log
         if not arrivals:
-            fork._num_pending -= fork.clock.cancel(Cluster._job_arrives)
+            fork._state.cluster["num_arriving"] = fork._state.cluster["num_arrived"]
         if futures is not None:
             fork._redraw(futures)
         return fork
@@ -109,17 +118,15 @@ class Cluster(BaseCluster):
         if self._redraws_task_times:
             self.snapshot()  # updates the estimates
         state = self._state
-        for job in state.live[: len(self._profiles)].tolist():
-            first = state.stages["first_task"][self._first_stage[job]]
-            profile = self.sequence.profiles[job]
-            noise = state.noise[first : first + profile.num_tasks]
-            noise["level"], noise["duration"] = task_noise(seed, job, profile.num_tasks)
+        for job in self._live().tolist():
+            self._draw_noise(job)
             if self._faults:
-                state.jobs["key"][job] = job_key(seed, job)
                 engine.renew_noise(self._memory, job)
             if self._redraws_task_times:
+                profile = self.sequence.profiles[job]
                 estimates = state.estimates[self._first_stage[job] :][: profile.num_stages]
                 self._redraw_task_times(job, state.beliefs[job : job + 1], estimates)
+        state.cluster["num_prepared"] = state.cluster["num_arrived"]
         engine.redraw_running(self._memory, self.clock.now)
         if self._faults and self.clock.cancel(Cluster._executor_changes):
             self._schedule_outages()
@@ -155,10 +162,14 @@ class Cluster(BaseCluster):
     def _build_observation(self) -> Observation:
         classes = self._classes.copy()
         source, num_schedulable, is_rescaled = engine.observe(self._memory, classes, self.clock.now)
-        if is_rescaled:
-            live = self._state.live[: len(self._profiles)]
-            scales = zip(live.tolist(), self._state.beliefs["scale"][live].tolist(), strict=True)
-            self._profiles = tuple(self._estimates[job].scaled(scale) for job, scale in scales)
+        if is_rescaled or self._num_shown != self._num_changes[0]:
+            self._num_shown = self._num_changes[0]
+            live = self._live()
+            if self._estimates:
+                scales = zip(live.tolist(), self._state.beliefs["scale"][live].tolist(), strict=True)
+                self._profiles = tuple(self._estimates[job].scaled(scale) for job, scale in scales)
+            else:
+                self._profiles = tuple(self._known.profiles[job] for job in live.tolist())
         offered_class = self._class[0]
         first_job = offered_class * len(self._state.jobs)
         first_stage = offered_class * len(self._state.stages)
@@ -178,6 +189,10 @@ class Cluster(BaseCluster):
             self.sequence.tenants,
         )
 
+    def _live(self) -> NDArray[np.int64]:
+        """Return the live jobs in order of arrival, int64 [live jobs]."""
+        return self._state.live[: self._state.cluster["num_live"][0]]
+
     @property
     def completion_ms(self) -> NDArray[np.float64]:
         """See ``BaseCluster.completion_ms``."""
@@ -188,9 +203,8 @@ class Cluster(BaseCluster):
         if not self._has_log:
             raise SchedulingError("the cluster was forked without the log of its tasks: there is no record")
         self._take_lost_runs()
-        moves = np.concatenate(
-            [np.zeros((3, 0), dtype=np.int64), *(moves for moves, _ in self._moves)], axis=1
-        )
+        self._count_rewards()  # lists jobs that have failed
+        moves = self._state.moves[: self._state.cluster["num_moves"][0]]
         lost = np.concatenate([self._state.lost[:0], *self._lost_runs])
 
         def of_runs(name: str) -> NDArray[Any]:
@@ -206,9 +220,9 @@ class Cluster(BaseCluster):
             task_wave=of_runs("wave"),
             task_parallelism=of_runs("parallelism"),
             completion_ms=self.completion_ms,
-            move_executor=moves[0].astype(np.int32),
-            move_job=self._state.stages["job"][moves[1]],
-            move_depart_ms=np.concatenate([np.zeros(0), *(left_ms for _, left_ms in self._moves)]),
+            move_executor=moves["executor"].astype(np.int32),
+            move_job=self._state.stages["job"][moves["stage"]],
+            move_depart_ms=moves["time"].copy(),
             lost_task=lost["task"],
             lost_outcome=lost["outcome"].astype(np.int8),
             **self._end_of_log(),
@@ -222,22 +236,15 @@ class Cluster(BaseCluster):
 
     def _commit(self, target: tuple[int, int] | None, count: int) -> float:
         stage = IDLE if target is None else self._first_stage[target[0]] + target[1]
-        self._after_decisions(engine.commit(self._memory, stage, count, self.keeps_executors, self.clock.now))
-        if not self._budget[0]:
-            self._run()
+        self._advance(engine.DECIDE, stage, count)
+        self._run()
+        self._count_rewards()
         return self._reward.step(self.clock.now)
-
-    def _after_decisions(self, decisions: int) -> None:
-        """Count decisions taken on the scheduler's behalf, and schedule arrivals of executors."""
-        if decisions:
-            self._num_decisions += decisions
-            self._last_call = False
-        self._schedule_arrivals()
 
     def _run(self) -> None:
         """Advance simulated time until a round opens or the episode ends."""
         while not self._budget[0] and not self._done:
-            if self._num_pending or self._num_running[0]:
+            if math.isfinite(self._next_event()[0]):
                 self.clock.step()
             else:
                 self._nothing_pending()
@@ -250,8 +257,41 @@ class Cluster(BaseCluster):
     def _is_wanted(self) -> bool:
         return bool(engine.is_wanted(self._memory))
 
+    def _next_event(self) -> tuple[float, int]:
+        """Return time, ms, and insertion number of the next compiled event; infinite time if none is pending."""
+        found: tuple[float, int] = engine.next_event(self._memory)
+        return found
+
+    def _has_live_jobs(self) -> bool:
+        return bool(self._state.cluster["num_live"][0])
+
     def _offer_free(self) -> None:
-        self._after_decisions(engine.offer_free(self._memory, self.keeps_executors, self.clock.now))
+        self._advance(engine.OFFER_FREE)
+
+    def _advance(self, action: int = engine.GO_ON, target: int = IDLE, count: int = 0) -> bool:
+        """Carry out an action, and process compiled events until a round opens, at most up to SimPy's next event.
+
+        For the arguments see ``engine/commands.py``. Returns whether a round is open, or nothing is pending any more.
+        """
+        clock, before = self.clock, self._num_changes[0]
+        limit_ms, limit_order = clock.limit
+        while True:
+            now_ms, reached, decisions = engine.advance(
+                self._memory, action, target, count, self.keeps_executors, clock.now, limit_ms, limit_order
+            )
+            clock.pass_to(now_ms)
+            if decisions:
+                self._num_decisions += decisions
+                self._last_call = False
+            if reached != UNPREPARED:
+                break
+            self._prepare()
+            action = engine.GO_ON
+        if self._num_changes[0] != before:
+            self._num_losses = 0
+        return bool(reached)
+
+    # Events.
 
     # Events.
 
@@ -261,93 +301,61 @@ class Cluster(BaseCluster):
             self.clock.at(self.config.max_time_ms, Cluster._time_is_up, None)
         if self._faults:
             self._schedule_faults()
-        for job, arrival_ms in enumerate(self.sequence.arrival_ms.tolist()):
-            if arrival_ms == 0:
-                self._add_job(job)
-            else:
-                self._num_pending += 1
-                self.clock.at(arrival_ms, Cluster._job_arrives, job)
+        self._prepare()
+        self._advance(engine.BEGIN)
         if self.config.signal:
             self.clock.at(self.config.signal.change_ms(0), Cluster._signal_changes, 0)
-        self._state.cluster["next_pool"] = 0  # capacity changes at time 0 have advanced it
-        engine.open_next(self._memory, False, 0.0)
         self._run()
 
-    def _add_job(self, job: int) -> None:
-        noise = task_noise(self._noise_seed, job, self.sequence.profiles[job].num_tasks)
-        engine.add_job(self._memory, job, *noise)
+    def _prepare(self) -> None:
+        """Make room in the logs for the next event, and draw the noise of the next jobs."""
+        self._take_lost_runs()
+        records, values, moves = self._memory
+        cluster = self._state.cluster
+        if len(moves) < cluster["num_moves"][0] + self.config.num_executors:
+            self._attach((records, values, moves_table(self.config, moves[: cluster["num_moves"][0]])))
+        first, end = int(cluster["num_prepared"][0]), int(cluster["num_arriving"][0])
+        if first == cluster["num_arrived"][0]:
+            first_later = int(np.searchsorted(self.sequence.arrival_ms, self.clock.now, "right"))
+            end = min(max(first + _JOBS_AT_ONCE, first_later), end)
+            for job in range(first, end):
+                self._draw_noise(job)
+                if self._redraws_task_times:
+                    belief, estimates = records_of(self._estimates[job])
+                    posterior(belief, estimates)
+                    self._redraw_task_times(job, belief, estimates)
+            cluster["num_prepared"] = end
+
+    def _draw_noise(self, job: int) -> None:
+        """Draw the random numbers of a job's tasks."""
+        first = self._state.stages["first_task"][self._first_stage[job]]
+        num_tasks = self.sequence.profiles[job].num_tasks
+        noise = self._state.noise[first : first + num_tasks]
+        noise["level"], noise["duration"] = task_noise(self._noise_seed, job, num_tasks)
         if self._faults:
             self._state.jobs["key"][job] = job_key(self._noise_seed, job)
-        if self._redraws_task_times:
-            belief, estimates = records(self._estimates[job])
-            posterior(belief, estimates)
-            self._redraw_task_times(job, belief, estimates)
-        self._profiles += (self._known.profiles[job],)
-        self._reward.add_job(self.clock.now, job)
-        self._num_losses = 0
 
-    def _job_arrives(self, job: int) -> None:
-        self._num_pending -= 1
-        self._add_job(job)
-        self._after_decisions(engine.offer_pools(self._memory, -1, self.keeps_executors, self.clock.now))
+    def _count_rewards(self) -> None:
+        """Count arrivals and ends of jobs since the last call in the rewards, and list the jobs that have failed."""
+        first, self._num_counted = self._num_counted, self._num_changes[0]
+        if first == self._num_counted:
+            return
+        for job, time_ms, idle_ms in self._state.changes[first : self._num_counted].tolist():
+            if job >= 0:
+                self._reward.add_job(time_ms, job, idle_ms)
+                continue
+            ended = -1 - job
+            self._reward.end_job(time_ms, ended, self.sequence.arrival_ms[ended], idle_ms)
+            if math.isnan(self._state.jobs["completion_ms"][ended]):
+                self._failed.append((ended, time_ms))
 
     def _signal_changes(self, number: int) -> None:
         assert self.config.signal
         self.clock.at(self.config.signal.change_ms(number + 1), Cluster._signal_changes, number + 1)
+        self._count_rewards()
         self._reward.settle(self.clock.now)
         self._last_call = False
         self._offer_free()
-
-    def _schedule_arrivals(self) -> None:
-        """Schedule the arrivals of executors that have departed. Consecutive departures share one arrival event."""
-        if not self._num_departures[0]:
-            return
-        moves, left_ms = engine.take_departures(self._memory)
-        self._moves.append((moves, left_ms))
-        order, times = moves[2].tolist(), left_ms.tolist()
-        start = 0
-        # An event for each executor would take 1 to 8 % more CPU time, depending on the number of moves.
-        for end in range(1, len(order) + 1):
-            if end == len(order) or order[end] != order[start]:
-                self._num_pending += 1
-                arrival_ms = times[start] + self.config.moving_delay_ms
-                value = moves[0, start:end], order[start]
-                self.clock.at(arrival_ms, Cluster._executors_arrive, value, order[start])
-                start = end
-
-    def _executors_arrive(self, arrival: tuple[NDArray[np.int64], int]) -> None:
-        self._num_pending -= 1
-        engine.end_moves(self._memory, *arrival, self.clock.now)
-        self._schedule_arrivals()
-
-    def _task_ended(self, happened: int, executor: int, stage: int, offered: int) -> None:
-        """Handle the end of a task that concerns other executors; for the arguments see ``run_tasks``."""
-        if executor < 0:
-            self._schedule_arrivals()
-            return
-        if happened & FAILED:
-            self._schedule_arrivals()
-            happened, offered, failed = fault_engine.end_run(self._memory, self.clock.now)
-            self._take_lost_runs()
-            self._schedule_arrivals()
-            if not happened:
-                if failed:
-                    self._offer_recovered()
-                return
-        now, job = self.clock.now, -1
-        if happened & (JOB_COMPLETE | JOB_FAILED):
-            job = int(self._state.stages["job"][stage])
-        decisions, place = engine.after_task(
-            self._memory, happened, executor, stage, offered, self.keeps_executors, now
-        )
-        if job >= 0:
-            self._num_losses = 0
-            if happened & JOB_FAILED:
-                self._state.jobs["completion_ms"][job] = math.nan
-                self._failed.append((job, now))
-            self._reward.end_job(now, job, self.sequence.arrival_ms[job])
-            self._profiles = self._profiles[:place] + self._profiles[place + 1 :]
-        self._after_decisions(decisions)
 
     # Faults.
 
@@ -395,15 +403,10 @@ class Cluster(BaseCluster):
         else:
             self._take_lost_runs()
             fault_engine.lose(self._memory, np.array(executors), self.clock.now)
+        self._count_rewards()
         classes = self._state.executors["class_id"][executors]
         self._change_executors(executors, classes.tolist(), joins)
         self._offer_free()
-
-    def _run_and_copy_tasks(self, limit_ms: float, limit_order: int) -> tuple[float, int, int, int, int]:
-        result: tuple[float, int, int, int, int] = fault_engine.run_tasks(
-            self._memory, self._late_ms, self.clock.now, limit_ms, limit_order
-        )
-        return result
 
     def _take_lost_runs(self) -> None:
         if self._num_lost[0]:

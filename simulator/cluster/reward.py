@@ -60,16 +60,20 @@ class RewardMeter:
         if self._signal is not None:
             self._count(now_ms)
 
-    def add_job(self, now_ms: float, job: int) -> None:
-        """Start counting a job that arrives."""
-        self._count(now_ms)
+    def add_job(self, now_ms: float, job: int, idle_ms: float | None = None) -> None:
+        """Start counting a job that arrives.
+
+        Args:
+            idle_ms: total idle time of executors until ``now_ms``; by default the cluster's, for the present time.
+        """
+        self._count(now_ms, idle_ms)
         self._live |= {job}
         self._num_arrived += 1
         self._live_jobs = LiveJobs(self._live, self._known)
 
-    def end_job(self, now_ms: float, job: int, arrival_ms: float) -> None:
-        """Stop counting a job that has ended."""
-        self._count(now_ms)
+    def end_job(self, now_ms: float, job: int, arrival_ms: float, idle_ms: float | None = None) -> None:
+        """Stop counting a job that has ended; for ``idle_ms`` see ``add_job``."""
+        self._count(now_ms, idle_ms)
         self._live -= {job}
         self._num_ended += 1
         self._live_jobs = LiveJobs(self._live, self._known)
@@ -91,23 +95,24 @@ class RewardMeter:
         self._seen = self._live
         return -cost_ms / self._scale_ms
 
-    def _count(self, now_ms: float) -> None:
+    def _count(self, now_ms: float, idle_ms: float | None = None) -> None:
         """Add the cost from the last count until now."""
         if now_ms > self._counted_ms:
             if self._signal is not None:
-                self._live_jobs.carbon = self._emitted(now_ms, self._signal)
+                self._live_jobs.carbon = self._emitted(now_ms, self._signal, idle_ms)
             self._cost_ms += self._objective.cost_ms(
                 self._counted_ms, now_ms, self._live_jobs, self._scale_ms
             )
             self._counted_ms = now_ms
 
-    def _emitted(self, now_ms: float, signal: Signal) -> float:
+    def _emitted(self, now_ms: float, signal: Signal, given_ms: float | None) -> float:
         """Return the emissions since the last count, g; at the episode's end, all add up to ``EpisodeRecord.carbon``.
 
         Idle executors count from the first arrival to the end of the last job.
         """
         idleness = self._idleness and self._idleness()
         idle_ms, present = idleness() if idleness else (0.0, 0)
+        idle_ms = idle_ms if given_ms is None else given_ms
         waited_ms, self._idle_ms = idle_ms - self._idle_ms, idle_ms
         busy_ms = max(present * (now_ms - self._counted_ms) - waited_ms, 0.0)
         observed = self._num_arrived > 0 and self._num_ended < len(self._known.arrival_ms)

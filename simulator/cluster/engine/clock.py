@@ -1,9 +1,9 @@
-"""SimPy's clock (simulated time and event queue), merged with the queue of running tasks.
+"""SimPy's clock (simulated time and event queue), merged with the compiled events of a cluster.
 
-Events that concern a scheduler (arrivals, moves, stages that become ready, complete or saturated) are processed in
-SimPy's order of events. After any other end of a task, the executor takes the next task of its stage; compiled code
-processes these ends in bulk, up to the next SimPy event. Both queues draw insertion numbers from one counter, so that
-simultaneous events of both queues are processed in the order in which they were scheduled.
+Compiled code processes the frequent events of a cluster: ends of tasks, and arrivals of executors and jobs
+(``events.py``). SimPy's queue has rare ones, and events of your own processes; compiled code runs up to the next one of
+these. Both draw insertion numbers from one counter, so that simultaneous events are processed in the order in which
+they were scheduled.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from weakref import ref
 import simpy
 from simpy.core import EmptySchedule
 from simpy.events import NORMAL, URGENT
+
+from simulator.cluster.base import SchedulingError
 
 #: An insertion number that is smaller than all others.
 BEFORE_ALL = -1
@@ -48,31 +50,45 @@ class Clock(simpy.Environment):
         cluster: the cluster, first argument of its events. The clock does not keep it alive: without a reference cycle,
             the memory of an episode is freed at its end.
         counter: int64 [1], the next insertion number.
-        advance: function ``advance(limit_ms, limit_order)`` that runs tasks up to a point in the order of events, or
-            until an event that concerns other executors. It returns the time in ms and the event: bits, executor,
-            stage, number of executors (see ``commands.run_tasks``).
-        happened: function that is called with the cluster and such an event, at the event's time.
+        advance: function that is called with the cluster, and processes its events before ``limit``. It sets the time,
+            and returns whether the cluster must be asked before SimPy's next event: a round opens, or nothing is
+            pending any more.
+        next_event: function that is called with the cluster, and returns time, ms, and insertion number of its next
+            event; infinite time if there is none.
     """
 
     def __init__(
         self,
         cluster: Any,
         counter: memoryview[int],
-        advance: Callable[[float, int], tuple[float, int, int, int, int]],
-        happened: Callable[[Any, int, int, int, int], None],
+        advance: Callable[[Any], bool],
+        next_event: Callable[[Any], tuple[float, int]],
     ):
         super().__init__(initial_time=0.0)
         self._cluster = ref(cluster)
         self._eid = _SharedCounter(counter)  # type: ignore[assignment]
         self._advance = advance
-        self._happened = happened
+        self._next_event = next_event
 
-    def at(
-        self, time_ms: float, action: Callable[[Any, Any], None], value: Any, order: int | None = None
-    ) -> None:
-        """Schedule a call of ``action`` with the cluster and ``value``, by default with a new insertion number."""
-        number = next(self._eid) if order is None else order
-        heappush(self._queue, (time_ms, NORMAL, number, ClusterEvent(action, value)))  # type: ignore[misc]
+    @property
+    def limit(self) -> tuple[float, int]:
+        """Time in ms and insertion number of SimPy's next event; infinite time if there is none."""
+        if not self._queue:
+            return math.inf, 0
+        limit_ms, priority, order, _ = self._queue[0]
+        return limit_ms, BEFORE_ALL if priority == URGENT else order
+
+    def at(self, time_ms: float, action: Callable[[Any, Any], None], value: Any) -> None:
+        """Schedule a call of ``action`` with the cluster and ``value``."""
+        heappush(self._queue, (time_ms, NORMAL, next(self._eid), ClusterEvent(action, value)))  # type: ignore[misc]
+
+    def peek(self) -> float:
+        """Return the time of the next event, ms; infinite if there is none."""
+        return min(super().peek(), self._next_event(self._cluster())[0])
+
+    def pass_to(self, time_ms: float) -> None:
+        """Set the time, ms; the events until then have been processed."""
+        self._now = time_ms
 
     def follow(self, clock: Clock) -> None:
         """Copy the time and the events of another cluster's clock, which must have no events of other processes."""
@@ -91,25 +107,24 @@ class Clock(simpy.Environment):
         return not all(isinstance(entry[3], ClusterEvent) for entry in self._queue)
 
     def step(self) -> None:
-        """Process the next event.
+        """Process the next event of SimPy, or events of the cluster before it.
 
         Raises:
             simpy.core.EmptySchedule: no event is left.
+            SchedulingError: an event of the cluster is next, while executors are offered.
         """
-        limit_ms, limit_order = math.inf, 0
-        if self._queue:
-            limit_ms, priority, limit_order, event = self._queue[0]
-            if priority == URGENT:
-                limit_order = BEFORE_ALL
-        time_ms, happened, executor, stage, running = self._advance(limit_ms, limit_order)
-        if happened:
-            self._now = time_ms
-            self._happened(self._cluster(), happened, executor, stage, running)
-        elif not self._queue:
+        cluster: Any = self._cluster()
+        if cluster.offered:
+            if self._next_event(cluster) < self.limit:
+                raise SchedulingError(f"{cluster.offered} executors are offered: decide before time passes")
+        elif self._advance(cluster):
+            return
+        if not self._queue:
             raise EmptySchedule
-        elif isinstance(event, ClusterEvent):
+        time_ms, _, _, event = self._queue[0]
+        if isinstance(event, ClusterEvent):
             heappop(self._queue)
-            self._now = limit_ms
-            event.action(self._cluster(), event.value)
+            self._now = time_ms
+            event.action(cluster, event.value)
         else:
             super().step()

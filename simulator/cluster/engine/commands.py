@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.cluster.engine import ends, executors, posterior, rounds, rows, tasks
+from simulator.cluster.engine import events, executors, posterior, rounds, rows, tasks
 from simulator.cluster.engine.draws import draw_noise
 from simulator.cluster.engine.state import NOISE, TASK, State, view
 from simulator.cluster.observation import JOB, STAGE
@@ -19,120 +19,52 @@ SEEN_JOBS, SEEN_STAGES, NOISES, TASKS = (
     State._fields.index(name) - 1 for name in ("seen_jobs", "seen_stages", "noise", "tasks")
 )
 
-
-@compiled
-def add_job(memory, job, level_noise, noise):
-    """Add a job that arrives, with the noise of its tasks (float32 [tasks] each), see ``task_noise``."""
-    rounds.add_job(view(memory), job, level_noise, noise)
+#: Actions of ``advance``.
+BEGIN, DECIDE, OFFER_FREE, GO_ON = range(4)
 
 
 @compiled
-def run_tasks(memory, limit_ms, limit_order):
-    """Run tasks until an event that Python must handle, at most up to (``limit_ms``, ``limit_order``).
-
-    Departures move the limit to the first arrival that they cause.
-
-    Returns:
-        Time in ms; event bits (0 if nothing happened); executor whose task ended (-1 if the event is not the end of a
-        task); its stage; number of executors that a round of the stage would offer: executors of the class on the
-        stage, or 1 if each is offered after its task.
-    """
-    return ends.run_tasks(view(memory), limit_ms, limit_order)
-
-
-@compiled
-def after_task(memory, happened, executor, stage, offered, keeps, now):
-    """Continue after the end of a task that concerns other executors: the job may end, and rounds may open.
+def advance(memory, action, target, count, keeps, now, limit_ms, limit_order):
+    """Carry out an action; after a decision or ``GO_ON``, process events until a round opens, see ``events.advance``.
 
     Args:
-        happened, executor, stage, offered: values that ``run_tasks`` returned.
-        keeps: see ``commit``.
+        action: ``BEGIN``: add jobs that arrive at time 0, and offer the common pools. ``DECIDE``: commit executors.
+            ``OFFER_FREE``: offer all free executors that some stage could use. ``GO_ON``: no action.
+        target: of a decision: a schedulable stage, or ``IDLE``.
+        count: of a decision: number of executors, from 1 to the number offered; clipped to the stage's unclaimed tasks.
 
     Returns:
-        Number of decisions taken on the scheduler's behalf; place of the job among the live jobs if it ended, else -1.
+        See ``events.advance``; its other arguments are explained there, too.
     """
     state = view(memory)
-    state.cluster[0].now = now
-    return rounds.after_task(state, happened, executor, state.stages[stage].job, offered, keeps, now)
+    cluster, decisions = state.cluster[0], 0
+    cluster.now = now
+    if action == BEGIN:
+        while cluster.num_arrived < cluster.num_arriving and state.jobs[cluster.num_arrived].arrival_ms == 0:
+            events.add_job(state, now)
+        cluster.arrival_order = cluster.next_order - cluster.num_arrived
+        cluster.next_order += cluster.num_arriving - cluster.num_arrived
+        cluster.next_pool = 0  # capacity changes at time 0 have advanced it
+        return now, events.LIMIT, rounds.open_next(state, keeps, now)
+    if action == OFFER_FREE:
+        return now, events.LIMIT, rounds.offer_free(state, keeps, now)
+    if action == DECIDE:
+        rounds.commit(state, target, count, now)
+        decisions = rounds.open_next(state, keeps, now)
+    now, reached, more = events.advance(state, keeps, now, limit_ms, limit_order)
+    return now, reached, decisions + more
 
 
 @compiled
-def commit(memory, target, count, keeps, now):
-    """Commit offered executors to a stage (at most its unclaimed tasks) or to ``IDLE``; the next round may open.
-
-    Args:
-        target: a schedulable stage, or ``IDLE``.
-        count: number of executors, from 1 to the number offered.
-        keeps: whether executors stay with their job, see ``BaseCluster.keeps_executors``.
-
-    Returns:
-        Number of decisions taken on the scheduler's behalf.
-    """
-    state = view(memory)
-    state.cluster[0].now = now
-    rounds.commit(state, target, count, now)
-    return rounds.open_next(state, keeps, now)
-
-
-@compiled
-def open_next(memory, keeps, now):
-    """See ``rounds.open_next``."""
-    state = view(memory)
-    state.cluster[0].now = now
-    return rounds.open_next(state, keeps, now)
-
-
-@compiled
-def offer_pools(memory, job, keeps, now):
-    """See ``rounds.offer_pools``."""
-    state = view(memory)
-    state.cluster[0].now = now
-    return rounds.offer_pools(state, job, 0, keeps, now)
-
-
-@compiled
-def offer_free(memory, keeps, now):
-    """See ``rounds.offer_free``."""
-    state = view(memory)
-    state.cluster[0].now = now
-    return rounds.offer_free(state, keeps, now)
+def next_event(memory):
+    """See ``events.next_event``."""
+    return events.next_event(view(memory))
 
 
 @compiled
 def is_wanted(memory):
     """Return whether some stage could use an executor that is in a pool; no round is open."""
     return executors.find_wanted(view(memory))
-
-
-@compiled
-def take_departures(memory):
-    """Return the executors that have departed since the last call, in order.
-
-    int64 [3, n]: executor, target stage, insertion number of the arrival; float64 [n]: time of departure, ms.
-    """
-    state = view(memory)
-    size = state.cluster[0].num_departures
-    state.cluster[0].num_departures = 0
-    moved = np.empty((3, size), dtype=np.int64)
-    left_ms = np.empty(size)
-    for number in range(size):
-        departure = state.departures[number]
-        moved[0, number] = departure.executor
-        moved[1, number] = state.executors[departure.executor].target
-        moved[2, number] = departure.order
-        left_ms[number] = departure.time
-    return moved, left_ms
-
-
-@compiled
-def end_moves(memory, moved, order, now):
-    """End the moves of executors ``moved``, int64, that arrive in event ``order``, unless they were lost meanwhile."""
-    state = view(memory)
-    state.cluster[0].now = now
-    state.cluster[0].departure_order = -1
-    for executor in moved:
-        if state.executors[executor].target >= 0 and state.executors[executor].arrival == order:
-            executors.arrive(state, executor, now)
 
 
 @compiled
@@ -194,8 +126,8 @@ def _learn(state, now):
 def copy_without_log(memory, copy):
     """Copy the records of ``memory`` to ``copy``, except parts of large tables that are not read.
 
-    These parts are rows and noise of jobs that are not live (noise is drawn when a job arrives), and the log of tasks
-    that are not running.
+    These parts are rows of jobs that are not live, noise of jobs that have ended or are not prepared, and the log of
+    tasks that are not running.
     """
     state, records, copy = view(memory), memory[0].view(np.int64), copy.view(np.int64)
     cluster, end, num_classes = state.cluster[0], state.cluster[0].end, state.cluster[0].num_classes
@@ -206,13 +138,21 @@ def copy_without_log(memory, copy):
         first = end[SEEN_STAGES] + class_id * len(state.stages) * STAGE_BYTES
         _copy(records, copy, first, cluster.num_rows * STAGE_BYTES)
     for place in range(cluster.num_live):
-        job = state.jobs[state.live[place]]
-        last = state.stages[job.end_stage - 1]
-        first_task, end_task = state.stages[job.first_stage].first_task, last.first_task + last.num_tasks
-        _copy(records, copy, end[NOISES] + first_task * NOISE_BYTES, (end_task - first_task) * NOISE_BYTES)
+        _copy_noise(state, records, copy, state.live[place])
+    for job in range(cluster.num_arrived, cluster.num_prepared):
+        _copy_noise(state, records, copy, job)
     for place in range(cluster.num_running):
         task = state.executors[state.heap[place].executor].task
         _copy(records, copy, end[TASKS] + task * TASK_BYTES, TASK_BYTES)
+
+
+@inner
+def _copy_noise(state, source, target, job):
+    first, last = state.stages[state.jobs[job].first_stage], state.stages[state.jobs[job].end_stage - 1]
+    num_tasks = last.first_task + last.num_tasks - first.first_task
+    _copy(
+        source, target, state.cluster[0].end[NOISES] + first.first_task * NOISE_BYTES, num_tasks * NOISE_BYTES
+    )
 
 
 @inner

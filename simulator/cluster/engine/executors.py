@@ -16,11 +16,9 @@ IDLE = -1
 NEEDS_DECISION = 1  # the executor has neither a task nor a commitment: a round opens
 OPENED = 2  # the stage is complete, and a child became ready
 JOB_COMPLETE = 4
-DEPARTED = 8  # executors have departed, now or before; their arrivals must be scheduled
-QUIET = 16  # no task is running any more
-FAILED = 32  # the task failed, or was copied; the caller handles this
-JOB_FAILED = 64  # the task failed for the last time, and the job with it
-FREED = 128  # another executor that ran the same task now waits in the pool of its job
+FAILED = 8  # the task failed, or was copied; the caller handles this
+JOB_FAILED = 16  # the task failed for the last time, and the job with it
+FREED = 32  # another executor that ran the same task now waits in the pool of its job
 
 
 @inner
@@ -156,9 +154,9 @@ def _leave_for(state, executor, target, now):
     if cluster.departure_order < 0:
         cluster.departure_order = tasks.next_order(state)
     state.executors[executor].arrival = cluster.departure_order
-    departure = state.departures[cluster.num_departures]
-    departure.executor, departure.order, departure.time = executor, cluster.departure_order, now
-    cluster.num_departures += 1
+    move = state.moves[cluster.num_moves]
+    move.time, move.order, move.executor, move.stage = now, cluster.departure_order, executor, target
+    cluster.num_moves += 1
 
 
 @inner
@@ -207,6 +205,29 @@ def _find_work(state, executor, now):
         wait(state, executor)
     else:
         go_to_common_pool(state, executor)
+
+
+@inner
+def end_moves(state, order, now):
+    """End the moves of executors that arrive in event ``order``, except executors that were lost meanwhile."""
+    cluster = state.cluster[0]
+    cluster.now = now
+    cluster.departure_order = -1
+    while cluster.num_moved < cluster.num_moves and state.moves[cluster.num_moved].order == order:
+        executor = state.moves[cluster.num_moved].executor
+        cluster.num_moved += 1
+        if state.executors[executor].target >= 0 and state.executors[executor].arrival == order:
+            arrive(state, executor, now)
+
+
+@inner
+def forget_moves(state):
+    """Delete moves that have ended from the log."""
+    cluster = state.cluster[0]
+    cluster.num_moves -= cluster.num_moved
+    for place in range(cluster.num_moves):
+        state.moves[place] = state.moves[cluster.num_moved + place]
+    cluster.num_moved = 0
 
 
 # Commitments.
@@ -319,3 +340,19 @@ def end_job(state, job, last_executor):
             executor = state.pools[pool].first
             leave_pool(state, executor)
             go_to_common_pool(state, executor)
+
+
+@inner
+def unclaim(state, job, target, count):
+    """Cancel claims on a target by executors that ``job`` (-1: no job) holds."""
+    if is_void(state, target) or target == IDLE:
+        return
+    tasks.adjust(state, target, 0, -count)
+    if state.stages[target].job != job:
+        state.jobs[state.stages[target].job].executors -= count
+
+
+@inner
+def is_void(state, target):
+    """Return whether a target belongs to a job that has ended."""
+    return target != IDLE and has_ended(state, state.stages[target].job)

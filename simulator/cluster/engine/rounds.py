@@ -186,43 +186,50 @@ def _cache_stay(state, source, job, pool, decisions):
 
 @inner
 def after_task(state, happened, executor, job, offered, keeps, now):
-    """See ``commands.after_task``."""
-    cluster, place = state.cluster[0], -1
+    """Continue after the end of a task that concerns other executors: the job may end, and rounds may open.
+
+    Args:
+        happened, executor, job, offered: values that ``ends.run_tasks`` returned.
+        keeps: whether executors stay with their job, see ``BaseCluster.keeps_executors``.
+
+    Returns:
+        Number of decisions taken on the scheduler's behalf.
+    """
+    cluster = state.cluster[0]
+    cluster.now = now
     if happened & executors.NEEDS_DECISION:
         offer_of_stage(state, executor, job, offered)
     if happened & (executors.JOB_COMPLETE | executors.JOB_FAILED):
-        place = _end_job(state, job, executor, now)
+        _end_job(state, job, executor, now)
     decisions = stay(state, now) if keeps else 0
     if happened & (executors.OPENED | executors.FREED):
         decisions += offer_pools(state, job, state.executors[executor].class_id, keeps, now)
     elif cluster.offer_idle_executors:
         decisions += offer_free(state, keeps, now)
-    return decisions, place
+    return decisions
 
 
 @inner
 def _end_job(state, job, last_executor, now):
-    """Remove a job that is complete or has failed from the live jobs; return its former place among them."""
+    """Remove a job that is complete or has failed from the live jobs."""
     executors.end_job(state, job, last_executor)
     cluster, ending = state.cluster[0], state.jobs[job]
     ending.completion_ms = now
     num_stages = ending.end_stage - ending.first_stage
     cluster.num_live -= 1
     cluster.num_rows -= num_stages
-    first = ending.place
-    for place in range(first, cluster.num_live):
+    for place in range(ending.place, cluster.num_live):
         later = state.live[place + 1]
         state.live[place] = later
         state.jobs[later].place = place
         state.jobs[later].first_row -= num_stages
     rows.remove(state, job)
     ending.place = -1
-    return first
 
 
 @inner
-def add_job(state, job, level_noise, noise):
-    """Add a job that arrives, with the noise of its tasks, float32 [tasks] each."""
+def add_job(state, job):
+    """Add a job that arrives."""
     cluster, arriving = state.cluster[0], state.jobs[job]
     state.live[cluster.num_live] = job
     arriving.place, arriving.first_row = cluster.num_live, cluster.num_rows
@@ -235,7 +242,3 @@ def add_job(state, job, level_noise, noise):
             tasks.make_ready(state, stage_id)
     cluster.next_opened += arriving.end_stage - arriving.first_stage
     rows.add(state, job)
-    first = state.stages[arriving.first_stage].first_task
-    for task in range(len(noise)):
-        state.noise[first + task].level = level_noise[task]
-        state.noise[first + task].duration = noise[task]

@@ -123,9 +123,9 @@ class _Runs:
 
     def times_ms(self, limit: int, number: int) -> list[float]:
         """Return the completion times of the first ``number`` runs under a limit, ms."""
-        times, (records, values) = self._times.setdefault(limit, []), self._memory
+        times, (records, *others) = self._times.setdefault(limit, []), self._memory
         for seed in range(len(times), number):
-            times.append(run_alone((records.copy(), values), limit, *self._noise(seed)))
+            times.append(run_alone((records.copy(), *others), limit, *self._noise(seed)))
         return times[:number]
 
 
@@ -147,20 +147,13 @@ def run_alone(memory, limit, level_noise, noise):  # type: ignore[no-untyped-def
     cluster, job = state.cluster[0], state.jobs[0]
     for executor in range(len(state.executors)):
         executors.go_to_common_pool(state, executor)
-    rounds.add_job(state, 0, level_noise, noise)
-    # Ring buffer of moves in order of arrival: all moves take equally long.
-    ring = len(state.executors)
-    moving, arrival_order = np.empty(ring, np.int64), np.empty(ring, np.int64)
-    arrival_ms = np.empty(ring)
-    head, num_moving = 0, 0
+    for task in range(len(noise)):
+        state.noise[task].level, state.noise[task].duration = level_noise[task], noise[task]
+    rounds.add_job(state, 0)
     last_call, now = False, 0.0
     while True:
-        for number in range(cluster.num_departures):
-            departure, place = state.departures[number], (head + num_moving) % ring
-            moving[place], arrival_order[place] = departure.executor, departure.order
-            arrival_ms[place] = departure.time + cluster.moving_ms
-            num_moving += 1
-        cluster.num_departures = 0
+        if len(state.moves) < cluster.num_moves + len(state.executors):
+            executors.forget_moves(state)
         rounds.open_next(state, False, now)
         if cluster.offered > 0:
             target = tasks.next_of_job(state, 0, cluster.offered_class)
@@ -172,7 +165,8 @@ def run_alone(memory, limit, level_noise, noise):  # type: ignore[no-untyped-def
                 last_call = False
             rounds.commit(state, target, count, now)
             continue
-        if num_moving == 0 and cluster.num_running == 0:
+        is_moving = cluster.num_moved < cluster.num_moves
+        if not is_moving and cluster.num_running == 0:
             if last_call or not cluster.offer_idle_executors:
                 return math.inf
             last_call = True
@@ -181,19 +175,13 @@ def run_alone(memory, limit, level_noise, noise):  # type: ignore[no-untyped-def
                 return math.inf
             continue
         limit_ms, limit_order = math.inf, 0
-        if num_moving > 0:
-            limit_ms, limit_order = arrival_ms[head], arrival_order[head]
-        time_ms, happened, executor, _, offered = ends.run_tasks(state, limit_ms, limit_order)
-        if happened == 0:  # moves end
-            now = limit_ms
-            cluster.departure_order = -1
-            while num_moving > 0 and arrival_order[head] == limit_order:
-                arriving = moving[head]
-                head, num_moving = (head + 1) % ring, num_moving - 1
-                executors.arrive(state, arriving, now)
-            continue
-        now = time_ms
-        if happened & executors.JOB_COMPLETE:
+        if is_moving:
+            move = state.moves[cluster.num_moved]
+            limit_ms, limit_order = move.time + cluster.moving_ms, move.order
+        now, happened, executor, _, offered = ends.run_tasks(state, limit_ms, limit_order)
+        if executor < 0:
+            executors.end_moves(state, limit_order, now)
+        elif happened & executors.JOB_COMPLETE:
             return now
-        if executor >= 0:
+        elif happened:
             rounds.after_task(state, happened, executor, 0, offered, False, now)

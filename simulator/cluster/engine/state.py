@@ -34,14 +34,20 @@ CLUSTER = record(
     ("next_opened", _INT),  # least "open_order" of the stages that become ready next
     ("num_live", _INT),  # live jobs
     ("num_rows", _INT),  # stages of the live jobs
-    ("num_departures", _INT),  # executors that have departed and whose arrival is not scheduled yet
+    ("num_moves", _INT),  # moves that have begun, in `moves`
+    ("num_moved", _INT),  # moves that have ended: the first ones
     ("departure_order", _INT),  # insertion number of the arrival that executors departing now share
+    ("num_arrived", _INT),  # jobs that have arrived: the first ones of the sequence
+    ("num_arriving", _INT),  # jobs that have arrived or will arrive
+    ("num_prepared", _INT),  # jobs whose tasks have noise: the first ones of the sequence
+    ("arrival_order", _INT),  # insertion number of the arrival of job 0; other jobs follow
+    ("num_changes", _INT),  # arrivals and ends of jobs, in `changes`
     ("free_commitment", _INT),  # first unused record of the commitments
     ("num_classes", _INT),
     ("num_lost", _INT),  # lost task runs that Python has not read yet
-    ("now", _FLOAT),  # time of the last change that Python caused, or that put executors into pools, ms
+    ("now", _FLOAT),  # time of the last change of the pools, ms
     ("idle_ms", _FLOAT),  # sum of times when executors left pools, minus times when they entered a pool
-    ("end", _INT, (22,)),  # ends of the tables in `Memory`, bytes
+    ("end", _INT, (23,)),  # ends of the tables in `Memory`, bytes
     # The open round.
     ("offered", _INT),  # executors still to be committed; 0: no round is open
     ("offered_class", _INT),  # class of the offered executors
@@ -93,11 +99,19 @@ EXECUTOR = record(
     ("previous", _INT),
 )
 
-#: An executor that has departed for another job.
-DEPARTURE = record(
-    ("executor", _INT),
-    ("order", _INT),  # insertion number of the arrival
+#: A move of an executor to another job. As all moves take equally long, executors arrive in the order of this log.
+MOVE = record(
     ("time", _FLOAT),  # time of the departure, ms
+    ("order", _INT),  # insertion number of the arrival; consecutive departures share it
+    ("executor", _INT),
+    ("stage", _INT),  # target
+)
+
+#: An arrival or an end of a job.
+CHANGE = record(
+    ("job", _INT),  # the job that arrives, or -1 - job that ends
+    ("time", _FLOAT),  # ms
+    ("idle_ms", _FLOAT),  # total time of executors in pools until then
 )
 
 #: A commitment in the linked list of its source, or an unused record.
@@ -175,6 +189,9 @@ TASK = record(
     ("next", np.int32),  # next in the linked list of returned tasks; or `tasks.FINISHED` and so on
 )
 
+_NO_MOVES = np.empty(0, dtype=MOVE)
+_MOVE_BYTES = np.dtype((np.void, MOVE.itemsize))
+
 _NOT_STARTED = np.array([(np.nan, np.nan, -1, 0, -1, 0, 0, -1)], dtype=TASK)
 #: A task's record as raw bytes, which NumPy copies nine times as fast as field by field.
 _TASK_BYTES = np.dtype((np.void, TASK.itemsize))
@@ -198,7 +215,6 @@ class State(NamedTuple):
     classes: NDArray[np.void]  # CLASS [classes]
     executors: NDArray[np.void]  # EXECUTOR [executors]
     acting: NDArray[np.int64]  # [executors], first `num_acting`: executors that act when the round closes
-    departures: NDArray[np.void]  # DEPARTURE [executors], first `num_departures`
     commitments: NDArray[np.void]  # COMMITMENT [executors]
     heap: NDArray[np.void]  # RUNNING [executors], first `num_running`
     jobs: NDArray[np.void]  # JOB [jobs]
@@ -215,18 +231,23 @@ class State(NamedTuple):
     seen_stages: NDArray[np.void]  # observation.STAGE [classes * stages]: rows by class, live jobs first
     noise: NDArray[np.void]  # NOISE [tasks]
     tasks: NDArray[np.void]  # TASK [tasks]
-    lost: NDArray[np.void]  # LOST [tasks + 4 * executors], see also `attempts.run_of`; may be empty
+    lost: NDArray[np.void]  # LOST [tasks + 4 * executors], see also `draws.run_of`; may be empty
+    changes: NDArray[np.void]  # CHANGE [2 * jobs], first `num_changes`
+    late_ms: NDArray[
+        np.float64
+    ]  # [stages], run time after which a task is copied, ms; empty without speculation
     values: NDArray[np.float64]  # durations of the distinct profiles, ms
+    moves: NDArray[np.void]  # MOVE, first `num_moves`; the table grows
 
 
-#: Argument of compiled functions: all tables in one block of bytes, and the durations. Passing these two arrays from
-#: Python costs 0.3 µs, passing a ``State`` 3 to 5 µs.
-Memory = tuple[NDArray[np.uint8], NDArray[np.float64]]
+#: Argument of compiled functions: all tables of fixed size in one block of bytes, the durations, and the moves.
+#: Passing three arrays from Python costs 0.5 µs, passing a ``State`` 3 to 5 µs.
+Memory = tuple[NDArray[np.uint8], NDArray[np.float64], NDArray[np.void]]
 
 
 def state_of(memory: Memory) -> State:
     """Return views of the tables in ``Memory``."""
-    records, values = memory
+    records, values, moves = memory
     cluster = records[:_CLUSTER_BYTES].view(CLUSTER)
     end = cluster[0].end
     return State(
@@ -234,25 +255,27 @@ def state_of(memory: Memory) -> State:
         records[end[0] : end[1]].view(CLASS),
         records[end[1] : end[2]].view(EXECUTOR),
         records[end[2] : end[3]].view(np.int64),
-        records[end[3] : end[4]].view(DEPARTURE),
-        records[end[4] : end[5]].view(COMMITMENT),
-        records[end[5] : end[6]].view(RUNNING),
-        records[end[6] : end[7]].view(JOB),
-        records[end[7] : end[8]].view(np.int64),
-        records[end[8] : end[9]].view(STAGE),
-        records[end[9] : end[10]].view(PAIR),
-        records[end[10] : end[11]].view(POOL),
-        records[end[11] : end[12]].view(SOURCE),
-        records[end[12] : end[13]].view(np.int64),
-        records[end[13] : end[14]].view(LEVEL),
-        records[end[14] : end[15]].view(BELIEF),
-        records[end[15] : end[16]].view(ESTIMATE),
-        records[end[16] : end[17]].view(JOB_ROW),
-        records[end[17] : end[18]].view(STAGE_ROW),
-        records[end[18] : end[19]].view(NOISE),
-        records[end[19] : end[20]].view(TASK),
-        records[end[20] : end[21]].view(LOST),
+        records[end[3] : end[4]].view(COMMITMENT),
+        records[end[4] : end[5]].view(RUNNING),
+        records[end[5] : end[6]].view(JOB),
+        records[end[6] : end[7]].view(np.int64),
+        records[end[7] : end[8]].view(STAGE),
+        records[end[8] : end[9]].view(PAIR),
+        records[end[9] : end[10]].view(POOL),
+        records[end[10] : end[11]].view(SOURCE),
+        records[end[11] : end[12]].view(np.int64),
+        records[end[12] : end[13]].view(LEVEL),
+        records[end[13] : end[14]].view(BELIEF),
+        records[end[14] : end[15]].view(ESTIMATE),
+        records[end[15] : end[16]].view(JOB_ROW),
+        records[end[16] : end[17]].view(STAGE_ROW),
+        records[end[17] : end[18]].view(NOISE),
+        records[end[18] : end[19]].view(TASK),
+        records[end[19] : end[20]].view(LOST),
+        records[end[20] : end[21]].view(CHANGE),
+        records[end[21] : end[22]].view(np.float64),
         values,
+        moves,
     )
 
 
@@ -288,7 +311,6 @@ def allocate(
         (CLASS, num_classes),
         (EXECUTOR, num_executors),
         (_INT, num_executors),
-        (DEPARTURE, num_executors),
         (COMMITMENT, num_executors),
         (RUNNING, num_executors),
         (JOB, len(packed)),
@@ -306,17 +328,20 @@ def allocate(
         (NOISE, num_tasks.sum()),
         (TASK, num_tasks.sum()),
         (LOST, num_tasks.sum() + 4 * num_executors if config.faults.active else 0),
+        (CHANGE, 2 * len(packed)),
+        (_FLOAT, num_stages.sum() if config.faults.speculation else 0),
     ]
     end = np.cumsum([dtype.itemsize * size for dtype, size in tables])
     block = np.zeros(end[-1], dtype=np.uint8)
     block[:_CLUSTER_BYTES].view(CLUSTER)["end"] = end
-    memory = block, np.concatenate([job.values for job in distinct.values()])
+    values = np.concatenate([job.values for job in distinct.values()])
+    memory = block, values, moves_table(config)
     state = state_of(memory)
 
     cluster = state.cluster
     for name in ("departure_order", "source_job", "next_job", "next_place"):
         cluster[name] = -1  # the common pools are offered first
-    cluster["num_classes"] = num_classes
+    cluster["num_classes"], cluster["num_arriving"] = num_classes, len(packed)
     for name, value in (vars(config.semantics) | vars(config.faults)).items():
         if name in (CLUSTER.names or ()):
             cluster[name] = value
@@ -373,6 +398,13 @@ def allocate(
     state.pairs["fits"] = _fits(config, sequence, stages).ravel()
     state.tasks.view(_TASK_BYTES)[:] = _NOT_STARTED.view(_TASK_BYTES)
     return memory
+
+
+def moves_table(config: ClusterConfig, known: NDArray[np.void] = _NO_MOVES) -> NDArray[np.void]:
+    """Return a table that begins with ``known`` moves and has room for as many others, at least for two an executor."""
+    table = np.empty(2 * (len(known) + config.num_executors) + 1000, dtype=MOVE)
+    table.view(_MOVE_BYTES)[: len(known)] = known.view(_MOVE_BYTES)
+    return table
 
 
 def _fits(config: ClusterConfig, sequence: JobSequence, stages: NDArray[np.void]) -> NDArray[np.bool_]:

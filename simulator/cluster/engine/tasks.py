@@ -299,7 +299,8 @@ def first_schedulable(state, class_id):
 
 
 @inner
-def _before(time, order, other):
+def is_before(time, order, other):
+    """Return whether an event comes before the end of a running task (a record)."""
     return time < other.time or (time == other.time and order < other.order)
 
 
@@ -316,7 +317,7 @@ def push(state, time, order, executor):
     state.cluster[0].num_running += 1
     while place > 0:
         parent = heap[(place - 1) >> 1]
-        if not _before(time, order, parent):
+        if not is_before(time, order, parent):
             break
         _put(heap[place], parent.time, parent.order, parent.executor)
         place = (place - 1) >> 1
@@ -354,9 +355,9 @@ def _sift_down(state, time, order, executor):
         child = 2 * place + 1
         if child >= size:
             break
-        if child + 1 < size and _before(heap[child + 1].time, heap[child + 1].order, heap[child]):
+        if child + 1 < size and is_before(heap[child + 1].time, heap[child + 1].order, heap[child]):
             child += 1
-        if _before(time, order, heap[child]):
+        if is_before(time, order, heap[child]):
             break
         _put(heap[place], heap[child].time, heap[child].order, heap[child].executor)
         place = child

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from simpy.core import EmptySchedule
 from simpy.events import Event
 
 from decima.schedulers import Fifo
@@ -379,3 +380,22 @@ def test_processes_on_the_clock_wait_and_begin_at_once() -> None:
     subject.clock.step()  # the timeout comes before the task
     finish(subject)
     assert seen == [(10.0, 0), (10.0, 1)]
+
+
+def test_time_passes_by_hand_until_a_decision_is_due() -> None:
+    profiles = job(stage(1, 10.0)), job(stage(1, 5.0))
+    subject = cluster(2, *profiles, at=[0.0, 60.0], moving_delay_ms=7.0)
+    assert subject.clock.peek() == 60.0
+    subject.clock.run(until=50.0)  # before the next event of the cluster
+    assert subject.clock.now == 50.0
+    subject.decide(Decision(0, 1))
+    subject.decide(None)
+    assert (subject.clock.now, subject.acting) == (60.0, [1])
+    assert subject.clock.peek() == 67.0  # executor 0 is offered, and begins its task at 57 ms
+    finish(subject)
+    assert subject.clock.peek() == math.inf
+    with pytest.raises(EmptySchedule):
+        subject.clock.step()
+    subject = cluster(2, *profiles, at=[0.0, 60.0])
+    with pytest.raises(SchedulingError, match=r"^2 executors are offered: decide before time passes$"):
+        subject.clock.run(until=100.0)

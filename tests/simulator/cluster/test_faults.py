@@ -27,7 +27,7 @@ from simulator.cluster import base, faults
 from simulator.cluster.capacity import read_capacity
 from simulator.cluster.config import Knowledge
 from simulator.cluster.draws import COPY, Purpose, chance, executor_keys, job_key
-from simulator.cluster.engine import draws, ends as engine_faults, faults as fault_engine
+from simulator.cluster.engine import draws, ends, lost
 from simulator.cluster.faults import parse_speculation, parse_stragglers
 from tests.cases import cases
 from tests.refusal import one_line
@@ -188,10 +188,10 @@ def test_random_numbers_are_uniform_and_outages_the_same_for_all() -> None:
 
 
 def test_engines_agree_on_constants() -> None:
-    assert engine_faults.MOST_FAILURES == faults.MOST_FAILURES
-    assert (fault_engine.MIN_LATE_MS, COPY) == (faults.MIN_LATE_MS, draws.COPY)
+    assert ends.MOST_FAILURES == faults.MOST_FAILURES
+    assert (ends.MIN_LATE_MS, COPY) == (faults.MIN_LATE_MS, draws.COPY)
     for outcome in list(Outcome)[1:]:
-        assert getattr(engine_faults, f"RUN_{outcome.name}") == outcome
+        assert getattr(lost, f"RUN_{outcome.name}") == outcome
 
 
 def test_a_lost_executor_gives_its_task_back() -> None:

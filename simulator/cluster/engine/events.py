@@ -1,0 +1,134 @@
+"""Compiled: the events of a cluster in their order: ends of tasks, arrivals of executors and arrivals of jobs.
+
+Simultaneous events happen in the order of their insertion numbers, which SimPy's events share, see ``clock.py``. All
+moves take equally long and jobs are sorted by arrival, so that only ends of tasks need a heap.
+"""
+
+from __future__ import annotations
+
+import math
+
+from simulator.cluster.engine import ends, executors, rounds, tasks
+from simulator.compiled import inner
+
+#: Where ``advance`` stops: at the limit; in a round of offers; when no event is pending any more; and when Python must
+#: prepare the next event (see ``is_prepared``).
+LIMIT, ROUND, QUIET, UNPREPARED = range(4)
+
+_LIMIT, _MOVE, _JOB = range(3)
+
+
+@inner
+def advance(state, keeps, now, limit_ms, limit_order):
+    """Process events from ``now``, ms, until a round opens, at most up to a point in the order of events.
+
+    Args:
+        keeps: whether executors stay with their job, see ``BaseCluster.keeps_executors``.
+        limit_ms: time of this point, ms.
+        limit_order: insertion number of this point.
+
+    Returns:
+        Time of the last event, ms; where the function stops, see ``LIMIT``; number of decisions taken on the
+        scheduler's behalf.
+    """
+    cluster, decisions, any_event = state.cluster[0], 0, False
+    while cluster.offered == 0:
+        if not is_prepared(state):
+            return now, UNPREPARED, decisions
+        next_ms, next_order, kind = _next_arrival(state, limit_ms, limit_order)
+        if cluster.speculation_quantile > 0:
+            end = ends.run_and_copy_tasks(state, now, next_ms, next_order)
+        else:
+            end = ends.run_tasks(state, next_ms, next_order)
+        time_ms, happened, executor, job, offered = end
+        if executor < 0 and kind == _LIMIT:
+            break
+        now, any_event = time_ms, True
+        if executor >= 0:
+            decisions += _end_task(state, happened, executor, job, offered, keeps, now)
+        elif kind == _MOVE:
+            executors.end_moves(state, next_order, now)
+        else:
+            cluster.now = now
+            add_job(state, now)
+            decisions += rounds.offer_pools(state, -1, 0, keeps, now)
+    if cluster.offered > 0:
+        return now, ROUND, decisions
+    if any_event and next_event(state)[0] == math.inf:
+        return now, QUIET, decisions
+    return now, LIMIT, decisions
+
+
+@inner
+def _next_arrival(state, limit_ms, limit_order):
+    """Return time (ms), insertion number and kind of the next arrival of executors or of a job, or of the limit."""
+    cluster, kind = state.cluster[0], _LIMIT
+    if cluster.num_moved < cluster.num_moves:
+        move = state.moves[cluster.num_moved]
+        arrival_ms = move.time + cluster.moving_ms
+        if arrival_ms < limit_ms or (arrival_ms == limit_ms and move.order < limit_order):
+            limit_ms, limit_order, kind = arrival_ms, move.order, _MOVE
+    if cluster.num_arrived < cluster.num_arriving:
+        arrival_ms = state.jobs[cluster.num_arrived].arrival_ms
+        order = cluster.arrival_order + cluster.num_arrived
+        if arrival_ms < limit_ms or (arrival_ms == limit_ms and order < limit_order):
+            limit_ms, limit_order, kind = arrival_ms, order, _JOB
+    return limit_ms, limit_order, kind
+
+
+@inner
+def next_event(state):
+    """Return time (ms) and insertion number of the next event; infinite time if none is pending."""
+    next_ms, next_order, _ = _next_arrival(state, math.inf, 0)
+    if state.cluster[0].num_running > 0 and not tasks.is_before(next_ms, next_order, state.heap[0]):
+        return state.heap[0].time, state.heap[0].order
+    return next_ms, next_order
+
+
+@inner
+def is_prepared(state):
+    """Return whether the tables have room for the next event, and the next job has noise."""
+    cluster = state.cluster[0]
+    return (
+        cluster.num_moves + len(state.executors) <= len(state.moves)
+        and (cluster.has_faults == 0 or cluster.num_lost < len(state.executors))
+        and (cluster.num_arrived < cluster.num_prepared or cluster.num_arrived == cluster.num_arriving)
+    )
+
+
+@inner
+def add_job(state, now):
+    """Add the next job, which arrives."""
+    job = state.cluster[0].num_arrived
+    state.cluster[0].num_arrived += 1
+    rounds.add_job(state, job)
+    _log_change(state, job, now)
+
+
+@inner
+def _log_change(state, job, now):
+    """Log that a job arrives, or that a job has ended (-1 - job)."""
+    cluster = state.cluster[0]
+    change, free = state.changes[cluster.num_changes], 0
+    for class_id in range(cluster.num_classes):
+        free += state.classes[class_id].free
+    change.job, change.time, change.idle_ms = job, now, cluster.idle_ms + free * now
+    cluster.num_changes += 1
+
+
+@inner
+def _end_task(state, happened, executor, job, offered, keeps, now):
+    """Continue after the end of a task, see ``ends.run_tasks``; return the number of decisions taken."""
+    cluster = state.cluster[0]
+    if happened & executors.FAILED:
+        happened, offered, failed = ends.end_run(state, now)
+        if happened == 0 and failed and cluster.lost_output == 1:
+            return rounds.offer_free(state, keeps, now)  # tasks with lost outputs may have to run again
+    if happened == 0:
+        return 0
+    decisions = rounds.after_task(state, happened, executor, job, offered, keeps, now)
+    if happened & (executors.JOB_COMPLETE | executors.JOB_FAILED):
+        _log_change(state, -1 - job, now)
+    if happened & executors.JOB_FAILED:
+        state.jobs[job].completion_ms = float("nan")
+    return decisions
