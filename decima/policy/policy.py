@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numba
@@ -40,6 +41,10 @@ __all__ = ["Evaluation", "Policy"]
 #: Maximum number of stages in one pass through the network with gradients. With PyTorch it limits memory to about a
 #: gigabyte; with compiled code it keeps activations in the processor's cache.
 MOST_ROWS, MOST_COMPILED_ROWS = 500_000, 16_000
+
+
+#: Number of changes of a tensor's values so far.
+_version_of = attrgetter("_version")
 
 
 @dataclass(frozen=True, eq=False)
@@ -367,9 +372,14 @@ class Policy(nn.Module):
             return self._act(graphs, uniforms, guard)
         return self._current_actor().act(graphs, uniforms, guard)
 
+    @property
+    def packed(self) -> tuple[Any, ...] | None:
+        """See ``decima.policy.scheduler.Network.packed``."""
+        return self._current_actor().packed if self.config.is_compiled else None
+
     def _current_actor(self) -> Actor:
         """Return a compiled actor with the current weights; cached until a weight changes."""
-        version = tuple(parameter._version for parameter in self._weights)
+        version = tuple(map(_version_of, self._weights))
         if self._actor is None or version != self._actor_version:
             self._actor, self._actor_version = Actor(self.config, self.arrays), version
         return self._actor

@@ -9,14 +9,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.policy.compiled import layers, network
-from decima.policy.compiled.features import CUSTOM, FEATURES, Offer
-from decima.policy.compiled.graphs import LIMIT_KINDS, NO_GUARD, Graphs, GraphSpec, Guard, Profiles, build
+from decima.policy.compiled import layers
+from decima.policy.compiled.features import FEATURES, make_columns
+from decima.policy.compiled.graphs import (
+    LIMIT_KINDS,
+    NO_GUARD,
+    ClusterConstants,
+    Graphs,
+    GraphSpec,
+    Guard,
+    Profiles,
+    build,
+)
+from decima.policy.compiled.network import act, decide
 from decima.policy.config import PolicyConfig
 from decima.policy.features import custom_columns, fill_columns, message_order, published_message_order
 from decima.policy.parts import PolicyFileError
@@ -31,7 +41,7 @@ from simulator.cluster.observation import Decision, Observation, PerJob
 from workloads.arrivals import RandomStream, random_stream
 from workloads.job import JobProfile
 
-__all__ = ["Actor", "Choices", "Featurizer", "NeuralScheduler", "make_rule"]
+__all__ = ["Actor", "Choice", "Choices", "Featurizer", "NeuralScheduler", "make_rule"]
 
 #: Cost exponents of executors in the features ``thrifty_executors`` and ``fast_executors``.
 COST_EXPONENTS = (2.5, 0.75)
@@ -40,6 +50,8 @@ LASTING_MOVES = 8.0
 #: Guard thresholds, in moving delays: longest wait for a stage; work per executor that is worth a move of another job's
 #: executor; and of a free executor, as in the rule profiled-srpt.
 WORTH_WAITING, WORTH_LEAVING, WORTH_MOVING = 8.0, 8.0, 3.0
+#: Random numbers of greedy choices, which are not used.
+NO_UNIFORMS = np.zeros((1, 4))
 #: Rules that a policy can know, by name.
 RULES: dict[str, type[PricedSrpt] | type[AdaptivePackedSrpt]] = {
     "priced-srpt": PricedSrpt,
@@ -71,10 +83,41 @@ class Network(Protocol):
 
     config: PolicyConfig
 
+    @property
+    def packed(self) -> tuple[Any, ...] | None:
+        """Fields of the compiled network with the current weights; None if a part of the network is custom."""
+
     def act(
         self, graphs: Graphs, uniforms: NDArray[np.float64] | None = None, guard: Guard = NO_GUARD
     ) -> Choices:
         """Choose in each observation, see ``Actor.act``."""
+
+
+class Choice(NamedTuple):
+    """Choice of a network in one observation.
+
+    Attributes:
+        num_answers: number of different decisions that the observation allows.
+        stage: chosen stage, index in the observation's stage arrays; -1 if no stage may be chosen.
+        limit: chosen parallelism limit, above ``Graphs.low`` and at most ``Graphs.high`` of the stage.
+        job_limit: parallelism limit of the stage's job that follows; 0 to leave the executors idle.
+        log_probability: joint log-probability of stage and limit.
+        guarded: whether the guard masked the network's first choice.
+        graph: graph of the observation; None if it was not asked for.
+    """
+
+    num_answers: int
+    stage: int
+    limit: int
+    job_limit: int
+    log_probability: float
+    guarded: bool
+    graph: Graphs | None
+
+    @property
+    def decision(self) -> Decision | None:
+        """The decision; None leaves the executors idle."""
+        return Decision(self.stage, self.job_limit) if self.job_limit else None
 
 
 class NeuralScheduler:
@@ -114,17 +157,13 @@ class NeuralScheduler:
 
     def decide(self, observation: Observation) -> Decision | None:
         """Return the network's decision; None if no stage may be chosen, or the executors are left idle."""
-        graph, guard = self._featurizer.graph_and_guard(observation)
         uniforms = self._next_uniforms()
-        choices = self.policy.act(graph, uniforms, guard)
+        choice = self._featurizer.choose(observation, self.policy, uniforms)
         if uniforms is not None:
-            self._uniforms = uniforms[0, 4 if choices.guarded[0] else 2 :]
-        self.num_guarded += int(choices.guarded[0])
-        if choices.stage[0] < 0:
-            self.probability = math.nan
-            return None
-        self.probability = math.exp(choices.log_probability[0])
-        return self._featurizer.decision(observation, int(choices.stage[0]), int(choices.limit[0]))
+            self._uniforms = uniforms[0, 4 if choice.guarded else 2 :]
+        self.num_guarded += choice.guarded
+        self.probability = math.exp(choice.log_probability) if choice.stage >= 0 else math.nan
+        return choice.decision
 
     def _next_uniforms(self) -> NDArray[np.float64] | None:
         """Return the next four random numbers, float64 [1, 4]; a decision uses two or four."""
@@ -157,28 +196,64 @@ class Featurizer:
         published = config.message_order == "decima-sim"
         self._order = messages or (published_message_order if published else message_order)
         self._profiles = PerJob(self._of_profile, _joined)
-        features = (*config.stage_features, *config.job_features)
-        numbers = {name: number for number, name in enumerate(FEATURES)}
         self._custom = custom_columns(config)
-        self._spec = GraphSpec(
-            np.array([numbers.get(feature.name, CUSTOM) for feature in features], dtype=np.int64),
-            np.array([feature.scale for feature in features], dtype=np.float64),
-            np.array([feature.log for feature in features], dtype=np.bool_),
-            len(config.stage_features),
-            config.finished_stages,
-            config.guard,
-            LIMIT_KINDS[config.limit],
-            config.all_limits,
-            config.num_limits,
+        self._spec = tuple(
+            GraphSpec(
+                tuple(make_columns(config.stage_features, config.job_features)),
+                config.finished_stages,
+                config.guard,
+                LIMIT_KINDS[config.limit],
+                config.all_limits,
+                config.num_limits,
+            )
         )
+        features = (*config.stage_features, *config.job_features)
         entries = [FEATURES[feature.name] for feature in features if feature.name in FEATURES]
         self._rule = make_rule(config) if any(entry.asks_rule for entry in entries) else None
         self._asks_useful = any("useful" in entry.arguments for entry in entries)
+        self._cluster: ClusterConfig | None = None
+        self._constants: tuple[Any, ...]
 
     def _of_profile(self, profile: JobProfile, cluster: ClusterConfig) -> _Known:
         if not self._asks_useful:
             return self._order(profile), (0,) * len(COST_EXPONENTS)
         return self._order(profile), useful_parallelism(profile, cluster, COST_EXPONENTS)
+
+    def choose(
+        self,
+        observation: Observation,
+        policy: Network,
+        uniforms: NDArray[np.float64] | None = None,
+        keeps_graph: bool = False,
+    ) -> Choice:
+        """Return the choice of a policy in an observation.
+
+        Args:
+            observation: state of the cluster.
+            policy: network that chooses.
+            uniforms: float64 [1, 2], or [1, 4] with a guard, as for ``Actor.act``; None for greedy choices.
+            keeps_graph: whether the choice has the graph.
+        """
+        packed = None if self._custom else policy.packed
+        if packed is not None:
+            greedy = uniforms is None
+            chosen = decide(
+                *self._arguments(observation),
+                packed,
+                NO_UNIFORMS if greedy else uniforms,
+                greedy,
+                keeps_graph,
+            )
+            return Choice(*chosen)
+        graph, num_answers, guard = self._build(observation)
+        choices = policy.act(graph, uniforms, guard)
+        stage, limit, job_limit = int(choices.stage[0]), int(choices.limit[0]), 0
+        if stage >= 0:
+            decision = self.decision(observation, stage, limit)
+            job_limit = 0 if decision is None else decision.limit
+        log_probability, guarded = float(choices.log_probability[0]), bool(choices.guarded[0])
+        kept = graph if keeps_graph else None
+        return Choice(num_answers, stage, limit, job_limit, log_probability, guarded, kept)
 
     def decision(self, observation: Observation, stage: int, limit: int) -> Decision | None:
         """Convert a choice of the network to a decision; None leaves the executors idle.
@@ -224,41 +299,47 @@ class Featurizer:
         return graph, guard
 
     def _build(self, observation: Observation) -> tuple[Graphs, int, Guard]:
-        config = observation.config
-        delay_ms = float(config.moving_delay_ms)  # always float, so that the code is compiled once
-        rule = NO_RULE if self._rule is None else self._rule.ask(observation)
-        rule_rests = self._rule is not None and rule.stage < 0
-        asked_again = config.semantics.offer_idle_executors and not observation.last_call
-        worth = WORTH_LEAVING if observation.source >= 0 else WORTH_MOVING
-        offer = Offer(
-            observation.offered,
-            observation.executor_class,
-            observation.source,
-            observation.num_executors,
-            config.num_executors,
-            can_wait=self.config.wait and asked_again,
-            # The guard does not overrule a rule that leaves the executors idle; its thresholds differ slightly.
-            can_guard=self._guards and asked_again and not rule_rests,
-            guard_wait_ms=WORTH_WAITING * (delay_ms + config.warmup_delay_ms),
-            guard_work_ms=worth * delay_ms,
-            moving_delay_ms=delay_ms,
-            time_ms=float(observation.time_ms),
-            lasting_ms=LASTING_MOVES * delay_ms,
-            rule_stage=rule.stage,
-        )
-        graph, num_answers, *guard = build(
-            observation.jobs,
-            observation.stages,
-            observation.classes,
-            offer,
-            rule.price,
-            rule.limits,
-            rule.away,
-            self._profiles(observation),
-            self._spec,
-        )
+        graph, num_answers, *guard = build(*self._arguments(observation))
         fill_columns(self._custom, observation, graph)
         return graph, num_answers, (guard[0], guard[1])
+
+    def _arguments(self, observation: Observation) -> tuple[tuple[Any, ...], ...]:
+        """Return the arguments of ``compiled.graphs.build``."""
+        if observation.config is not self._cluster:
+            self._cluster = observation.config
+            self._constants = self._constants_of(observation.config)
+        rule = NO_RULE if self._rule is None else self._rule.ask(observation)
+        return (
+            (observation.jobs, observation.stages, observation.classes),
+            (
+                observation.offered,
+                observation.executor_class,
+                observation.source,
+                float(observation.time_ms),  # always float, so that the code is compiled once
+                observation.last_call,
+            ),
+            tuple(rule),
+            self._profiles(observation),
+            self._constants,
+            self._spec,
+        )
+
+    def _constants_of(self, config: ClusterConfig) -> tuple[Any, ...]:
+        delay_ms = float(config.moving_delay_ms)
+        return tuple(
+            ClusterConstants(
+                offers_again=config.semantics.offer_idle_executors,
+                worth_leaving_ms=WORTH_LEAVING * delay_ms,
+                worth_moving_ms=WORTH_MOVING * delay_ms,
+                asks_rule=self._rule is not None,
+                can_wait=self.config.wait,
+                can_guard=self._guards,
+                configured=config.num_executors,
+                guard_wait_ms=WORTH_WAITING * (delay_ms + config.warmup_delay_ms),
+                moving_delay_ms=delay_ms,
+                lasting_ms=LASTING_MOVES * delay_ms,
+            )
+        )
 
 
 def _of_shortest(observation: Observation) -> int:
@@ -268,10 +349,10 @@ def _of_shortest(observation: Observation) -> int:
     return int(stages[np.argmin(work[observation.stage_job[stages]])])
 
 
-def _joined(jobs: list[_Known]) -> Profiles:
+def _joined(jobs: list[_Known]) -> tuple[NDArray[Any], ...]:
     messages = [np.zeros((0, 3), dtype=np.int32), *(each for each, _ in jobs)]
     useful = np.array([each for _, each in jobs], dtype=np.float64).reshape(-1, len(COST_EXPONENTS))
-    return Profiles(useful, np.cumsum([len(each) for each in messages]), np.concatenate(messages))
+    return tuple(Profiles(useful, np.cumsum([len(each) for each in messages]), np.concatenate(messages)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -330,6 +411,7 @@ class Actor:
             rule_limit_weight=np.float32(config.rule_limit_weight),
             median_limit=config.wait,
         )
+        self.packed = tuple(self.network)
 
     def act(
         self, graphs: Graphs, uniforms: NDArray[np.float64] | None = None, guard: Guard = NO_GUARD
@@ -347,4 +429,4 @@ class Actor:
         greedy = uniforms is None
         if uniforms is None:
             uniforms = np.empty((graphs.num_graphs, 4))
-        return Choices(*network.act(graphs, self.network, uniforms, greedy, *guard))
+        return Choices(*act(tuple(graphs), self.packed, uniforms, greedy, *guard))

@@ -1,4 +1,4 @@
-"""Rollouts: the episodes of an iteration, run by the policy in lock-step, and their samples.
+"""Rollouts: the episodes of an iteration, run by the policy, and their samples.
 
 The run's seed and the iteration determine the episodes. With a curriculum (Decima, section 5.3, challenge 1),
 episodes are truncated at a random time, whose mean grows during training. The time is memoryless (exponentially
@@ -177,25 +177,53 @@ class Episode:
             self.decide(decision)
         return None
 
+    def run(self, policy: Actor | Policy) -> None:
+        """Run to the end with the choices of a policy.
+
+        Raises:
+            NotFiniteError: the policy returns probabilities that are not finite.
+        """
+        uniforms = None if self.random is None else self.random.random((1, 2))
+        while not self.cluster.done:
+            self.observation = self.cluster.observe()
+            choice = self.featurizer.choose(self.observation, policy, uniforms, self.takes_sample)
+            if choice.num_answers <= 1:
+                self.decide(choice.decision)
+                continue
+            if not math.isfinite(choice.log_probability):
+                raise NotFiniteError("the policy returns probabilities that are not finite")
+            self.record(choice.graph, choice.stage, choice.limit, choice.log_probability)
+            self.decide(choice.decision)
+            if self.random is not None:  # only choices among several answers use random numbers
+                uniforms = self.random.random((1, 2))
+
     @property
     def takes_sample(self) -> bool:
         """Whether the next choice becomes a sample."""
         number = self._num_choices
         return math.ceil((number + 1) * self.share) > math.ceil(number * self.share)
 
-    def choose(self, graph: Graphs, stage: int, limit: int, log_probability: float) -> None:
-        """Carry out a choice, and record it as a sample if ``takes_sample``."""
-        assert self.observation is not None
+    def record(self, graph: Graphs | None, stage: int, limit: int, log_probability: float) -> None:
+        """Record a choice as a sample if ``takes_sample``; the decision must follow.
+
+        Args:
+            graph: graph of the observation; may be None if the choice becomes no sample.
+            stage: chosen stage, index in the observation's stage arrays.
+            limit: chosen limit, see ``Choice.limit``.
+            log_probability: log-probability of the choice.
+        """
         takes_sample = self.takes_sample
         self._num_choices += 1
-        if takes_sample:
-            load = load_of(self.observation)
-            self.samples.append(_Sample(graph, stage, limit, log_probability, self.observation.time_ms, load))
-            self.rewards.append(0.0)
-            self._num_rows += graph.place.size
-            if self._num_rows > MOST_SAMPLED:
-                self._halve()
-        self.decide(self.featurizer.decision(self.observation, stage, limit))
+        if not takes_sample:
+            return
+        assert self.observation is not None
+        assert graph is not None
+        load = load_of(self.observation)
+        self.samples.append(_Sample(graph, stage, limit, log_probability, self.observation.time_ms, load))
+        self.rewards.append(0.0)
+        self._num_rows += graph.place.size
+        if self._num_rows > MOST_SAMPLED:
+            self._halve()
 
     def _halve(self) -> None:
         """Drop every second sample, now and later; the previous sample receives the reward of a dropped one."""
@@ -232,31 +260,14 @@ def start_episodes(
 
 
 def roll_out(policy: Actor | Policy, episodes: Sequence[Episode]) -> Trajectories:
-    """Run episodes in lock-step, with one pass of the network for all; results are those of separate runs.
-
-    Args:
-        episodes: new episodes; either all or none have a random generator.
+    """Run new episodes with a policy, one after another.
 
     Raises:
         NotFiniteError: the policy returns probabilities that are not finite.
     """
-    waiting = list(episodes)
-    while True:
-        seen = [(episode, graph) for episode in waiting if (graph := episode.advance()) is not None]
-        if not seen:
-            return gather(policy.config, episodes)
-        waiting = [episode for episode, _ in seen]
-        uniforms = np.zeros((len(seen), 2))
-        for row, episode in enumerate(waiting):
-            if episode.random is not None:
-                uniforms[row] = episode.random.random(2)
-        greedy = waiting[0].random is None
-        choices = policy.act(Graphs.concatenate([graph for _, graph in seen]), None if greedy else uniforms)
-        if not np.isfinite(choices.log_probability).all():
-            raise NotFiniteError("the policy returns probabilities that are not finite")
-        columns = (each.tolist() for each in (choices.stage, choices.limit, choices.log_probability))
-        for (episode, graph), *choice in zip(seen, *columns, strict=True):
-            episode.choose(graph, *choice)
+    for episode in episodes:
+        episode.run(policy)
+    return gather(policy.config, episodes)
 
 
 def record_scheduler(scheduler: DecidesStages, episodes: Sequence[Episode]) -> Trajectories:
@@ -272,10 +283,10 @@ def record_scheduler(scheduler: DecidesStages, episodes: Sequence[Episode]) -> T
             decision = scheduler.decide(observation) if observation.num_schedulable else None
             graph, num_answers = episode.featurizer.graph_and_answers(observation)
             choice = episode.featurizer.choice(observation, graph, decision) if num_answers > 1 else None
-            if choice is None:
-                episode.decide(decision)
-            else:
-                episode.choose(graph, *choice, 0.0)
+            if choice is not None:
+                episode.record(graph, *choice, 0.0)
+                decision = episode.featurizer.decision(observation, *choice)
+            episode.decide(decision)
     return gather(episodes[0].featurizer.config, episodes)
 
 

@@ -22,14 +22,19 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from simulator.compiled import inner
+from decima.policy.compiled.layers import copy_row
+from simulator.compiled import inner, record
 
-__all__ = ["FEATURES", "FeatureEntry", "Offer", "covers", "describe"]
+if TYPE_CHECKING:
+    from decima.policy.config import Feature
+
+__all__ = ["CUSTOM", "FEATURES", "Columns", "FeatureEntry", "Offer", "covers", "describe", "make_columns"]
 
 
 class Offer(NamedTuple):
@@ -367,15 +372,15 @@ def _share_covering(need, offer, classes):
 
 
 def _make_fill(level: str) -> Any:
-    """Compile a function that computes all features of one level."""
+    """Compile a function that computes the used features of one level."""
     arguments = [name for names in _ARGUMENTS.values() for name in names]
     lines = [
-        f"    values[{number}] = {entry.function}({', '.join(entry.arguments)})"
+        f"    if uses[{number}]: values[{number}] = {entry.function}({', '.join(entry.arguments)})"
         for number, entry in enumerate(FEATURES.values())
         if entry.level == level
     ]
     known = arguments[: arguments.index(_ARGUMENTS[level][-1]) + 1]
-    source = f"def fill_{level}(values, {', '.join(known)}):\n" + "\n".join(lines)
+    source = f"def fill_{level}(values, uses, {', '.join(known)}):\n" + "\n".join(lines)
     # With this file name, Numba caches the compiled code beside this file.
     exec(compile(source, __file__, "exec"), globals())
     return inner(globals()[f"fill_{level}"], inline="always")  # since a call with many arrays is slow
@@ -384,40 +389,111 @@ def _make_fill(level: str) -> Any:
 _fill_cluster, _fill_job, _fill_stage = map(_make_fill, _ARGUMENTS)
 #: Number of all custom features; their columns are 0 until ``decima.policy.features.fill_columns``.
 CUSTOM = len(FEATURES)
+#: A column of the network's input.
+COLUMN = record(
+    ("column", np.int64),
+    ("feature", np.int64),  # number of the feature; ``CUSTOM`` for custom features
+    ("log", np.int64),  # 1 if the feature is compressed, see ``Feature.log``
+    ("scale", np.float64),
+)
+#: A logarithm that was computed before.
+LOGARITHM = record(("x", np.float64), ("log", np.float64))  # log(1 + x)
+#: Number of logarithms to keep, and a random factor that spreads numbers over them.
+NUM_LOGARITHMS = 1 << 12
+HASH_FACTOR, HASH_SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(64 - 12)
+
+
+class Columns(NamedTuple):
+    """Columns of the network's input, for compiled code."""
+
+    rows: NDArray[np.void]
+    """``COLUMN`` [F + F_job]: columns of stages, by the feature's level from cluster to stage; then those of jobs."""
+    ends: NDArray[np.int64]
+    """[6], ends in ``rows`` of each level of stages, and of each level of jobs."""
+    uses: NDArray[np.bool_]
+    """[CUSTOM], whether each built-in feature is in a column."""
+    logarithms: NDArray[np.void]
+    """``LOGARITHM`` [NUM_LOGARITHMS], a cache that ``describe`` fills: most values of stages repeat."""
+
+
+def make_columns(stage_features: Sequence[Feature], job_features: Sequence[Feature]) -> Columns:
+    """Return the ``Columns`` of a policy's features of stages and of jobs."""
+    numbers, levels = {name: number for number, name in enumerate(FEATURES)}, [*_ARGUMENTS]
+    uses, rows, ends = np.zeros(CUSTOM, np.bool_), [], []
+    for features in (stage_features, job_features):
+        for level in levels:
+            for column, feature in enumerate(features):
+                # Custom features are written later, so that their level does not matter.
+                own = FEATURES[feature.name].level if feature.name in FEATURES else levels[0]
+                if own == level:
+                    number = numbers.get(feature.name, CUSTOM)
+                    uses[number : number + 1] = True
+                    rows.append((column, number, feature.log, feature.scale))
+            ends.append(len(rows))
+    logarithms = np.zeros(NUM_LOGARITHMS, LOGARITHM)
+    return Columns(np.array(rows, COLUMN), np.array(ends), uses, logarithms)
 
 
 @inner(arrays=True)
-def describe(jobs, stages, classes, offer, work, useful, rule_price, rule_limits, rule_away, spec, place):
+def describe(jobs, stages, classes, offer, work, useful, rule_price, rule_limits, rule_away, columns, place):
     """Compute scaled features of the stages at ``place``, float32 [S, F], and of all jobs, float32 [J, F_job]."""
-    num = spec.num_stage_features
-    features = np.empty((place.size, num), np.float32)
-    job_features = np.empty((len(jobs), spec.columns.size - num), np.float32)
-    own = classes[offer.executor_class]
-    values = np.zeros(CUSTOM + 1)
-    last, scaled = np.full(num, np.nan), np.empty(num)
-    _fill_cluster(values, offer, jobs, classes, own, rule_price)
-    row = 0
-    for number in range(len(jobs)):
-        job, sums = jobs[number], work[number]
-        _fill_job(values, offer, jobs, classes, own, rule_price, job, number, sums, useful, rule_limits)
-        for k in range(num, spec.columns.size):
-            job_features[number, k - num] = _scaled(values[spec.columns[k]], spec.scales[k], spec.logs[k])
-        while row < place.size and stages[place[row]].job == number:
-            stage = stages[place[row]]
-            _fill_stage(
-                values, offer, jobs, classes, own, rule_price, job, number, sums, useful, rule_limits,
-                stage, place[row], rule_away,
-            )  # fmt: skip
-            for k in range(num):
-                value = values[spec.columns[k]]
-                if value != last[k]:  # logarithms are slow, and job and cluster features repeat
-                    last[k] = value
-                    scaled[k] = _scaled(value, spec.scales[k], spec.logs[k])
-                features[row, k] = scaled[k]
-            row += 1
+    num_columns = columns.ends[2]
+    features = np.empty((place.size, num_columns), np.float32)
+    job_features = np.empty((len(jobs), columns.ends[5] - num_columns), np.float32)
+    values, of_job = np.zeros(CUSTOM + 1), np.empty((1, num_columns), np.float32)
+    number = np.empty(1)
+    scratch = values, of_job, number, number.view(np.uint64)
+    _fill(
+        jobs, stages, classes, offer, work, useful, rule_price, rule_limits, rule_away, columns, place,
+        features, job_features, scratch,
+    )  # fmt: skip
     return features, job_features
 
 
-@inner(arrays=True)
-def _scaled(value, scale, log):
-    return math.log1p(value / scale) if log else value / scale
+@inner
+def _fill(
+    jobs, stages, classes, offer, work, useful, rule_price, rule_limits, rule_away, columns, place,
+    features, job_features, scratch,
+):  # fmt: skip
+    ends, uses, own, values, of_job = (
+        columns.ends,
+        columns.uses,
+        classes[offer.executor_class],
+        scratch[0],
+        scratch[1],
+    )
+    num_columns = ends[2]
+    _fill_cluster(values, uses, offer, jobs, classes, own, rule_price)
+    _scale(columns, 0, ends[0], scratch, of_job, 0)
+    row = 0
+    for number in range(len(jobs)):
+        job, sums = jobs[number], work[number]
+        _fill_job(values, uses, offer, jobs, classes, own, rule_price, job, number, sums, useful, rule_limits)
+        _scale(columns, ends[0], ends[1], scratch, of_job, 0)
+        _scale(columns, num_columns, ends[5], scratch, job_features, number)
+        while row < place.size and stages[place[row]].job == number:
+            stage = stages[place[row]]
+            _fill_stage(
+                values, uses, offer, jobs, classes, own, rule_price, job, number, sums, useful, rule_limits,
+                stage, place[row], rule_away,
+            )  # fmt: skip
+            copy_row(of_job, 0, num_columns, features, row, 0)
+            _scale(columns, ends[1], num_columns, scratch, features, row)
+            row += 1
+
+
+@inner
+def _scale(columns, begin, end, scratch, target, row):
+    """Write the scaled values of the columns ``begin`` to ``end`` to a row of ``target``."""
+    values, _, number, bits = scratch
+    for k in range(begin, end):
+        column = columns.rows[k]
+        scaled = values[column.feature] / column.scale
+        if column.log:
+            number[0] = scaled
+            # Multiplicative hashing: the product's first bits depend on all bits of the number.
+            known = columns.logarithms[(bits[0] * HASH_FACTOR) >> HASH_SHIFT]
+            if known.x != scaled:  # log(1 + 0) = 0, so that an empty cache is correct
+                known.x, known.log = scaled, math.log1p(scaled)
+            scaled = known.log
+        target[row, column.column] = scaled

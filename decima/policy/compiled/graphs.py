@@ -12,10 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.policy.compiled.features import covers, describe
+from decima.policy.compiled.features import Columns, Offer, covers, describe
 from simulator.compiled import compiled, inner
 
-__all__ = ["LIMIT_KINDS", "NO_GUARD", "GraphSpec", "Graphs", "Guard", "Profiles", "build"]
+__all__ = [
+    "LIMIT_KINDS", "NO_GUARD", "ClusterConstants", "GraphSpec", "Graphs", "Guard", "Profiles", "build",
+    "make_graph",
+]  # fmt: skip
 
 INPUT, OUTPUTS, STAGE, NONE = 0, 1, 2, 3
 #: Value of ``PolicyConfig.limit`` -> number in compiled code.
@@ -141,11 +144,8 @@ class Profiles(NamedTuple):
 class GraphSpec(NamedTuple):
     """Settings of a ``PolicyConfig`` that determine graphs, for compiled code."""
 
-    columns: NDArray[np.int64]
-    """Number of each feature, stage features first; ``features.CUSTOM`` for custom features."""
-    scales: NDArray[np.float64]
-    logs: NDArray[np.bool_]
-    num_stage_features: int
+    columns: tuple[Any, ...]
+    """Fields of ``features.Columns``."""
     finished_stages: bool
     guard: bool
     """Whether the guard masks the policy's choices in training, too."""
@@ -154,20 +154,37 @@ class GraphSpec(NamedTuple):
     num_limits: int
 
 
+class ClusterConstants(NamedTuple):
+    """Constants of a cluster that determine graphs; the last five fields are those of ``features.Offer``."""
+
+    offers_again: bool
+    """Whether idle executors are offered again."""
+    worth_leaving_ms: float
+    """Work per executor that makes a move of another job's executor worthwhile, ms."""
+    worth_moving_ms: float
+    """The same for a free executor."""
+    asks_rule: bool
+    can_wait: bool
+    can_guard: bool
+    configured: int
+    guard_wait_ms: float
+    moving_delay_ms: float
+    lasting_ms: float
+
+
 @compiled
-def build(jobs, stages, classes, offer, rule_price, rule_limits, rule_away, profiles, spec):
+def build(rows, offered, rule, profiles, constants, spec):
     """Build the graph of an observation.
 
+    All arguments are plain tuples, since named tuples are unpacked three times as slowly.
+
     Args:
-        jobs: job rows of the observation.
-        stages: stage rows of the observation.
-        classes: executor class rows of the observation.
-        offer: ``features.Offer``.
-        rule_price: the rule's cost exponent, see ``features``.
-        rule_limits: the rule's limits, see ``features``.
-        rule_away: distances from the rule's next stage, see ``features``.
-        profiles: ``Profiles`` of the live jobs.
-        spec: ``GraphSpec``.
+        rows: ``jobs``, ``stages`` and ``classes`` of the observation.
+        offered: ``offered``, ``executor_class``, ``source``, ``time_ms`` and ``last_call`` of the observation.
+        rule: fields of the rule's ``Rule``.
+        profiles: fields of the ``Profiles`` of the live jobs.
+        constants: fields of ``ClusterConstants``.
+        spec: fields of ``GraphSpec``.
 
     Returns:
         ``Graphs`` of one observation; number of different decisions; ``low`` and ``high`` after the guard's
@@ -176,11 +193,32 @@ def build(jobs, stages, classes, offer, rule_price, rule_limits, rule_away, prof
     Raises:
         ValueError: lengths or order of the arrays are inconsistent.
     """
+    return make_graph(rows, offered, rule, profiles, constants, spec)
+
+
+@inner(arrays=True)
+def make_graph(rows, offered, rule, profiles, constants, spec):
+    """See ``build``."""
+    jobs, stages, classes = rows
+    rule_stage, rule_limits, rule_price, rule_away = rule
+    profiles, spec = Profiles(*profiles), GraphSpec(*spec)
+    offer = _make_offer(classes, offered, rule_stage, ClusterConstants(*constants))
     _check(jobs, stages, classes, offer, rule_limits, rule_away, profiles)
     work = _sum_work(jobs, stages, classes[offer.executor_class], offer)
     place, stage_job, unfinished = _rows(stages, spec.finished_stages)
+    columns = Columns(*spec.columns)
     features, job_features = describe(
-        jobs, stages, classes, offer, work, profiles.useful, rule_price, rule_limits, rule_away, spec, place
+        jobs,
+        stages,
+        classes,
+        offer,
+        work,
+        profiles.useful,
+        rule_price,
+        rule_limits,
+        rule_away,
+        columns,
+        place,
     )
     messages = _messages(jobs, len(stages), profiles, place)
 
@@ -201,6 +239,33 @@ def build(jobs, stages, classes, offer, rule_price, rule_limits, rule_away, prof
     first = np.array([0, place.size]), np.array([0, len(jobs)]), np.array([0, len(messages)])
     graph = Graphs(*first, features, job_features, stage_job, unfinished, place, low, high, messages)
     return graph, num_answers, guarded_low, guarded_high
+
+
+@inner
+def _make_offer(classes, offered, rule_stage, constants):
+    """Return the ``Offer``, from the values of an observation and the constants of its cluster."""
+    count, executor_class, source, time_ms, last_call = offered
+    num_executors = 0
+    for each in classes:
+        num_executors += each.executors
+    asked_again = constants.offers_again and not last_call
+    # The guard does not overrule a rule that leaves the executors idle; its thresholds differ slightly.
+    rule_rests = constants.asks_rule and rule_stage < 0
+    return Offer(
+        count,
+        executor_class,
+        source,
+        num_executors,
+        constants.configured,
+        constants.can_wait and asked_again,
+        constants.can_guard and asked_again and not rule_rests,
+        constants.guard_wait_ms,
+        constants.worth_leaving_ms if source >= 0 else constants.worth_moving_ms,
+        constants.moving_delay_ms,
+        time_ms,
+        constants.lasting_ms,
+        rule_stage,
+    )
 
 
 @inner

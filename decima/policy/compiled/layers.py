@@ -16,9 +16,12 @@ from numba.core import cgutils, config, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from simulator.compiled import ANY_ORDER, inner
+from simulator.compiled import inner
 
-__all__ = ["PARTS", "SLOPE", "Network", "add_rows", "apply_layer", "apply_part", "put_rows", "take_rows"]
+__all__ = [
+    "FEW", "PARTS", "SLOPE", "Network", "add_row", "add_rows", "apply_layer", "apply_part", "copy_row", "put_rows",
+    "take_rows",
+]  # fmt: skip
 
 #: Numbers of rows of a block. A block of eight rows hides the time that an addition takes, but its sums need more
 #: registers than processors without AVX-512 have.
@@ -93,6 +96,39 @@ class _Array:
         return builder.bitcast(found, kind.as_pointer())
 
 
+def _copy(lanes: int, *, adds: bool) -> Callable[..., Any]:
+    """Return a function that copies ``lanes`` numbers of a row of one array to a row of another, or adds them."""
+    vector = ir.VectorType(ir.FloatType(), lanes)
+
+    def plain(source: Any, row: Any, column: Any, target: Any, to_row: Any, to_column: Any) -> None:
+        to = to_row, slice(to_column, to_column + lanes)
+        target[to] = source[row, column : column + lanes] + (target[to] if adds else 0)
+
+    @intrinsic
+    def in_registers(
+        typing: Any, source: Any, row: Any, column: Any, target: Any, to_row: Any, to_column: Any
+    ) -> Any:
+        def build(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            source, row, column, target, to_row, to_column = values
+            source, target = (
+                _Array(context, builder, signature.args[place], values[place]) for place in (0, 3)
+            )
+            numbers = builder.load(source.pointer(row, column, vector), align=4)
+            to = target.pointer(to_row, to_column, vector)
+            if adds:
+                numbers = builder.fadd(builder.load(to, align=4), numbers)
+            builder.store(numbers, to, align=4)
+            return context.get_dummy_value()
+
+        if not source.layout == target.layout == "C":
+            return None
+        return types.void(source, *[types.intp] * 2, target, *[types.intp] * 2), build
+
+    return plain if config.DISABLE_JIT else in_registers  # type: ignore[attr-defined]
+
+
+_copy_16, _copy_8 = _copy(16, adds=False), _copy(8, adds=False)
+_add_16, _add_8 = _copy(16, adds=True), _copy(8, adds=True)
 _many_by_16, _few_by_16, _one_by_16 = (_block(rows, 16) for rows in (MANY, FEW, 1))
 _many_by_8, _few_by_8, _one_by_8 = (_block(rows, 8) for rows in (MANY, FEW, 1))
 
@@ -231,26 +267,47 @@ def _check_buffer(target, num_rows, num_columns):
         raise ValueError("a buffer is too small")
 
 
-@inner(fastmath=ANY_ORDER)
+@inner
+def copy_row(source, row, width, target, to_row, to_column):
+    """Copy the first numbers of a row of ``source`` to a row of ``target``, starting at a column; not checked."""
+    wide, narrow = width - width % 16, width - width % 8
+    for place in range(0, wide, 16):
+        _copy_16(source, row, place, target, to_row, to_column + place)
+    for place in range(wide, narrow, 8):
+        _copy_8(source, row, place, target, to_row, to_column + place)
+    for place in range(narrow, width):
+        target[to_row, to_column + place] = source[row, place]
+
+
+@inner
+def add_row(source, row, width, target, to_row):
+    """Add the first numbers of a row of ``source`` to a row of ``target``; not checked."""
+    wide, narrow = width - width % 16, width - width % 8
+    for place in range(0, wide, 16):
+        _add_16(source, row, place, target, to_row, place)
+    for place in range(wide, narrow, 8):
+        _add_8(source, row, place, target, to_row, place)
+    for place in range(narrow, width):
+        target[to_row, place] += source[row, place]
+
+
+@inner
 def take_rows(source, rows, count, width, target, column):
     """Gather: copy the given rows of ``source`` to the first rows of ``target``, starting at a column."""
     _check_buffer(target, count, column + width)
     for k in range(count):
-        for place in range(width):
-            target[k, column + place] = source[rows[k], place]
+        copy_row(source, rows[k], width, target, k, column)
 
 
-@inner(fastmath=ANY_ORDER)
+@inner
 def put_rows(source, count, width, target, rows):
     """Scatter: copy the first rows of ``source`` to the given rows of ``target``."""
     for k in range(count):
-        for place in range(width):
-            target[rows[k], place] = source[k, place]
+        copy_row(source, k, width, target, rows[k], 0)
 
 
-@inner(fastmath=ANY_ORDER)
+@inner
 def add_rows(source, count, width, target, rows):
     """Scatter-add: add the first rows of ``source`` to the given rows of ``target``."""
     for k in range(count):
-        for place in range(width):
-            target[rows[k], place] += source[k, place]
+        add_row(source, k, width, target, rows[k])

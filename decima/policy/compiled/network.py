@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.policy.compiled.graphs import NONE, OUTPUTS, STAGE
+from decima.policy.compiled.graphs import NONE, OUTPUTS, STAGE, Graphs, make_graph
 from decima.policy.compiled.layers import (
     AGGREGATE,
     ATTENTION,
@@ -25,6 +25,8 @@ from decima.policy.compiled.layers import (
     ONE,
     STAGE_HEAD,
     STAGE_INPUT,
+    Network,
+    add_row,
     add_rows,
     apply_part,
     put_rows,
@@ -32,7 +34,7 @@ from decima.policy.compiled.layers import (
 )
 from simulator.compiled import ANY_ORDER, compiled, inner
 
-__all__ = ["act", "check_graphs", "pick"]
+__all__ = ["act", "check_graphs", "decide", "pick"]
 
 
 class Buffers(NamedTuple):
@@ -57,12 +59,55 @@ class Buffers(NamedTuple):
 
 
 @compiled
+def decide(rows, offered, rule, profiles, constants, spec, network, uniforms, greedy, keeps_graph):
+    """Decide on one observation: features, graph, network and choice.
+
+    Args:
+        rows, offered, rule, profiles, constants, spec: see ``graphs.build``.
+        network: fields of ``layers.Network``, as a plain tuple.
+        uniforms: float64 [1, 2], random numbers for stage and limit; [1, 4] with a guard.
+        greedy: whether to take the most likely choices instead of sampling.
+        keeps_graph: whether to return the graph.
+
+    Returns:
+        Number of different decisions; chosen stage, index in the observation's arrays, -1 if none may be chosen; chosen
+        limit; the parallelism limit of the stage's job that follows, 0 to leave the executors idle; joint
+        log-probability of the choice; whether the guard masked the first choice; ``Graphs`` or None.
+
+    Raises:
+        ValueError: the arrays are inconsistent.
+    """
+    graph, num_answers, guarded_low, guarded_high = make_graph(rows, offered, rule, profiles, constants, spec)
+    network = Network(*network)
+    check_graphs(graph, network, uniforms, guarded_low, guarded_high)
+    row, limit, log_probability, is_guarded, job_limit = -1, 0, 0.0, False, 0
+    if num_answers > 1:
+        buffers = _make_buffers(graph, network)
+        row, limit, log_probability, is_guarded = _choose_in(
+            graph, 0, network, buffers, uniforms[0], greedy, guarded_low, guarded_high
+        )
+    elif num_answers == 1:
+        row = int(np.argmax(graph.high > graph.low))
+        limit = graph.high[row]
+    if row >= 0:
+        jobs, stages, _ = rows
+        stage, job = stages[graph.place[row]], graph.stage_job[row]
+        held = jobs[job].executors - (offered[0] if job == offered[2] else 0)
+        job_limit = limit + (held - stage.running_executors if network.limit_kind == STAGE else 0)
+        if job_limit <= held:
+            job_limit = 0
+    place = graph.place[row] if row >= 0 else -1
+    kept = graph if keeps_graph else None
+    return num_answers, place, limit, job_limit, log_probability, is_guarded, kept
+
+
+@compiled
 def act(graphs, network, uniforms, greedy, guarded_low, guarded_high):
     """Choose a stage and a limit in each of B graphs.
 
     Args:
-        graphs: ``graphs.Graphs``.
-        network: ``layers.Network``.
+        graphs: fields of ``graphs.Graphs``, as a plain tuple, which is unpacked faster than a named one.
+        network: fields of ``layers.Network``, likewise.
         uniforms: float64 [B, 2], random numbers for stage and limit; [B, 4] with a guard.
         greedy: whether to take the most likely choices instead of sampling.
         guarded_low: int32 [S], ``graphs.low`` after the guard's mask; empty without a guard.
@@ -74,30 +119,45 @@ def act(graphs, network, uniforms, greedy, guarded_low, guarded_high):
     Raises:
         ValueError: graphs and network are inconsistent.
     """
+    graphs, network = Graphs(*graphs), Network(*network)
     size = graphs.first_stage.size - 1
     stage, limit = np.full(size, -1, np.int32), np.zeros(size, np.int32)
     log_probability, guarded = np.zeros(size, np.float32), np.zeros(size, np.bool_)
     check_graphs(graphs, network, uniforms, guarded_low, guarded_high)
     buffers = _make_buffers(graphs, network)
     for graph in range(size):
-        if network.width:
-            _embed_stages(graphs, graph, network, buffers)
-            _embed_jobs(graphs, graph, network, buffers)
-        _score_stages(graphs, graph, network, buffers)
-        row, chosen, log_of_both = _choose(
-            graphs, graph, graphs.low, graphs.high, network, buffers, uniforms[graph, :2], greedy
+        row, chosen, log_of_both, is_guarded = _choose_in(
+            graphs, graph, network, buffers, uniforms[graph], greedy, guarded_low, guarded_high
         )
-        if row >= 0 and guarded_low.size and not guarded_low[row] < chosen <= guarded_high[row]:
-            own_row, own_chosen, own_log = row, chosen, log_of_both
-            row, chosen, log_of_both = _choose(
-                graphs, graph, guarded_low, guarded_high, network, buffers, uniforms[graph, 2:4], greedy
-            )
-            guarded[graph] = row >= 0
-            if row < 0:  # the guard masks all choices
-                row, chosen, log_of_both = own_row, own_chosen, own_log
         if row >= 0:
             stage[graph], limit[graph], log_probability[graph] = graphs.place[row], chosen, log_of_both
+            guarded[graph] = is_guarded
     return stage, limit, log_probability, guarded
+
+
+@inner(arrays=True)
+def _choose_in(graphs, graph, network, buffers, uniforms, greedy, guarded_low, guarded_high):
+    """Choose in one graph.
+
+    Returns:
+        Row of the stage in the batch, -1 if no stage may be chosen; limit; joint log-probability; whether the guard
+        masked the first choice.
+    """
+    if network.width:
+        _embed_stages(graphs, graph, network, buffers)
+        _embed_jobs(graphs, graph, network, buffers)
+    _score_stages(graphs, graph, network, buffers)
+    row, limit, log_probability = _choose(
+        graphs, graph, graphs.low, graphs.high, network, buffers, uniforms[:2], greedy
+    )
+    if row < 0 or not guarded_low.size or guarded_low[row] < limit <= guarded_high[row]:
+        return row, limit, log_probability, False
+    again, other_limit, other_log = _choose(
+        graphs, graph, guarded_low, guarded_high, network, buffers, uniforms[2:4], greedy
+    )
+    if again < 0:  # the guard masks all choices
+        return row, limit, log_probability, False
+    return again, other_limit, other_log, True
 
 
 @inner
@@ -248,8 +308,7 @@ def _add_up(messages, sent, width, sums, receivers):
             receivers[count] = messages[message, 1]
             sums[count, :width] = 0.0
             count += 1
-        for k in range(width):
-            sums[count - 1, k] += sent[messages[message, 2], k]
+        add_row(sent, messages[message, 2], width, sums, count - 1)
     return count
 
 
