@@ -2,40 +2,32 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
-from decima.policy.files import load_actor, policy_path
+from decima import policy as policies  # its names are imported on first use
+from decima import schedulers
 from decima.policy.parts import PartError, PolicyFileError, build_part, is_custom
-from decima.policy.scheduler import NeuralScheduler
-from decima.schedulers.adaptive_srpt import ADAPTIVE_WEIGHTS, AdaptiveSrpt
 from decima.schedulers.base import Decide, FunctionScheduler, Scheduler, SchedulerError
-from decima.schedulers.baselines import Fifo, RandomChoice, SjfCp, Tetris
-from decima.schedulers.carbon_aware import Cap, GreenestFirst, Pcaps
-from decima.schedulers.carbon_price import CarbonPrice, CarbonSlack, CarbonSlackConstants
-from decima.schedulers.fair import Drf, Fair, NaiveWeightedFair, WeightedFair
-from decima.schedulers.graphene.planner import Graphene, GrapheneStar
 from decima.schedulers.guarantees import guarded, split_guarantees
-from decima.schedulers.objectives import Atc, AtcConstants, Edf, GammaBoost, LeastSlack, WeightedSrpt
-from decima.schedulers.packed_srpt import PACKED_WEIGHTS, AdaptivePackedSrpt, PackedConstants, PackedSrpt
-from decima.schedulers.priced_srpt import CappedSrpt, PricedConstants, PricedSrpt, ProfiledSrpt
-from decima.schedulers.queueing import Gittins, HeSrpt, InelasticFirst, Las, Seh, SjfEstimate, SrptBounce
-from decima.schedulers.spark import FairPools, SparkFair
 from workloads.errors import WorkloadError, did_you_mean, number_in
 from workloads.reading import read_document
 
 if TYPE_CHECKING:
     from decima.policy.policy import Policy
-    from decima.policy.scheduler import Actor
+    from decima.policy.scheduler import Actor, NeuralScheduler
     from simulator.cluster.episode import DecidesStages
 
 __all__ = [
-    "ANY_POLICY", "CONSTANTS", "DEFAULT_POLICY", "LEARNED", "PARAMETERS", "SCHEDULERS", "UNGUARDED",
+    "ANY_POLICY", "DEFAULT_POLICY", "LEARNED", "PARAMETERS", "SCHEDULERS", "UNGUARDED",
     "SchedulerError", "SchedulerLike", "load_policy", "make_scheduler", "parameters", "policy_named",
-    "signature", "split_names",
+    "signature", "split_names", "summary",
 ]  # fmt: skip
 
 #: Name of the learned scheduler; ``decima:POLICY`` names its policy, too.
@@ -47,44 +39,66 @@ ANY_POLICY = (LEARNED, LEARNED + UNGUARDED)
 #: Policy of ``decima`` if the evaluation setting is unknown.
 DEFAULT_POLICY = "general"
 
-#: Heuristics: name on the command line -> class.
-SCHEDULERS: dict[str, type[Scheduler]] = {
-    "random": RandomChoice,
-    "fifo": Fifo,
-    "sjf-cp": SjfCp,
-    "fair": Fair,
-    "naive-weighted-fair": NaiveWeightedFair,
-    "weighted-fair": WeightedFair,
-    "spark-fair": SparkFair,
-    "fair-pools": FairPools,
-    "capped-srpt": CappedSrpt,
-    "profiled-srpt": ProfiledSrpt,
-    "priced-srpt": PricedSrpt,
-    "adaptive-srpt": AdaptiveSrpt,
-    "packed-srpt": PackedSrpt,
-    "adaptive-packed-srpt": AdaptivePackedSrpt,
-    "sjf-estimate": SjfEstimate,
-    "srpt-bounce": SrptBounce,
-    "seh": Seh,
-    "gittins": Gittins,
-    "las": Las,
-    "hesrpt": HeSrpt,
-    "inelastic-first": InelasticFirst,
-    "weighted-srpt": WeightedSrpt,
-    "edf": Edf,
-    "least-slack": LeastSlack,
-    "gamma-boost": GammaBoost,
-    "atc": Atc,
-    "cap": Cap,
-    "pcaps": Pcaps,
-    "greenest-first": GreenestFirst,
-    "carbon-price": CarbonPrice,
-    "carbon-slack": CarbonSlack,
-    "tetris": Tetris,
-    "drf": Drf,
-    "graphene-star": GrapheneStar,
-    "graphene": Graphene,
+#: Heuristics: name on the command line -> module in ``decima.schedulers``, and class.
+_PLACES = {
+    "random": "baselines:RandomChoice",
+    "fifo": "baselines:Fifo",
+    "sjf-cp": "baselines:SjfCp",
+    "fair": "fair:Fair",
+    "naive-weighted-fair": "fair:NaiveWeightedFair",
+    "weighted-fair": "fair:WeightedFair",
+    "spark-fair": "spark:SparkFair",
+    "fair-pools": "spark:FairPools",
+    "capped-srpt": "priced_srpt:CappedSrpt",
+    "profiled-srpt": "priced_srpt:ProfiledSrpt",
+    "priced-srpt": "priced_srpt:PricedSrpt",
+    "adaptive-srpt": "adaptive_srpt:AdaptiveSrpt",
+    "packed-srpt": "packed_srpt:PackedSrpt",
+    "adaptive-packed-srpt": "packed_srpt:AdaptivePackedSrpt",
+    "sjf-estimate": "queueing:SjfEstimate",
+    "srpt-bounce": "queueing:SrptBounce",
+    "seh": "queueing:Seh",
+    "gittins": "queueing:Gittins",
+    "las": "queueing:Las",
+    "hesrpt": "queueing:HeSrpt",
+    "inelastic-first": "queueing:InelasticFirst",
+    "weighted-srpt": "objectives:WeightedSrpt",
+    "edf": "objectives:Edf",
+    "least-slack": "objectives:LeastSlack",
+    "gamma-boost": "objectives:GammaBoost",
+    "atc": "objectives:Atc",
+    "cap": "carbon_aware:Cap",
+    "pcaps": "carbon_aware:Pcaps",
+    "greenest-first": "carbon_aware:GreenestFirst",
+    "carbon-price": "carbon_price:CarbonPrice",
+    "carbon-slack": "carbon_price:CarbonSlack",
+    "tetris": "baselines:Tetris",
+    "drf": "fair:Drf",
+    "graphene-star": "graphene.planner:GrapheneStar",
+    "graphene": "graphene.planner:Graphene",
 }
+
+
+class _Schedulers(Mapping[str, type[Scheduler]]):
+    """Classes by name, imported when they are looked up, since all of them take half a second to import."""
+
+    def __getitem__(self, name: str) -> type[Scheduler]:
+        return _imported(_PLACES[name])  # type: ignore[no-any-return]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_PLACES)
+
+    def __len__(self) -> int:
+        return len(_PLACES)
+
+
+def _imported(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(f"decima.schedulers.{module}"), name)
+
+
+#: Heuristics: name on the command line -> class.
+SCHEDULERS: Mapping[str, type[Scheduler]] = _Schedulers()
 
 #: Largest absolute value of a parameter; beyond it, powers of work overflow.
 LARGEST_PARAMETER = 100
@@ -112,15 +126,16 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
 }
 #: Heuristics that wrap another scheduler: ``NAME:PARAMETER=VALUE,base=OTHER``.
 WITH_BASE = ("cap", "pcaps", "greenest-first", "carbon-price", "carbon-slack")
-#: Heuristic -> further parameters with their defaults, which ``NAME:PARAMETER=VALUE,..`` sets.
-CONSTANTS: dict[str, dict[str, float]] = {
-    "priced-srpt": PricedConstants()._asdict(),
-    "adaptive-srpt": PricedConstants()._asdict() | ADAPTIVE_WEIGHTS,
-    "packed-srpt": PackedConstants()._asdict(),
-    "adaptive-packed-srpt": PackedConstants()._asdict() | PACKED_WEIGHTS,
-    "gamma-boost": PricedConstants()._asdict(),
-    "atc": AtcConstants()._asdict() | PricedConstants()._asdict(),
-    "carbon-slack": CarbonSlackConstants()._asdict(),
+#: Heuristic -> places (module in ``decima.schedulers``, and name) of further parameters with their defaults, which
+#: ``NAME:PARAMETER=VALUE,..`` sets.
+_CONSTANTS: dict[str, tuple[str, ...]] = {
+    "priced-srpt": ("priced_srpt:PricedConstants",),
+    "adaptive-srpt": ("priced_srpt:PricedConstants", "adaptive_srpt:ADAPTIVE_WEIGHTS"),
+    "packed-srpt": ("packed_srpt:PackedConstants",),
+    "adaptive-packed-srpt": ("packed_srpt:PackedConstants", "packed_srpt:PACKED_WEIGHTS"),
+    "gamma-boost": ("priced_srpt:PricedConstants",),
+    "atc": ("objectives:AtcConstants", "priced_srpt:PricedConstants"),
+    "carbon-slack": ("carbon_price:CarbonSlackConstants",),
 }
 
 #: A scheduler, or anything that ``make_scheduler`` converts to one.
@@ -153,7 +168,8 @@ def make_scheduler(spec: SchedulerLike, seed: int = 0) -> DecidesStages:
     has_guard = not spec.endswith(UNGUARDED)
     name, colon, argument = spec.removesuffix(UNGUARDED).partition(":")
     if name in SCHEDULERS and not colon and has_guard:
-        return RandomChoice(seed) if name == "random" else SCHEDULERS[name]()
+        kind: Any = SCHEDULERS[name]
+        return kind(seed) if name == "random" else kind()  # type: ignore[no-any-return]
     if name in PARAMETERS and has_guard:
         return _with_parameters(spec, name, argument)
     if name == LEARNED:
@@ -188,14 +204,14 @@ def load_policy(policy: str | Path, guard: bool = True) -> NeuralScheduler:
     """
     if not isinstance(policy, str | Path):
         raise PolicyFileError(f"policy must be a name or a path, got {policy!r:.60}")
-    path = policy_path(policy)
+    path = policies.policy_path(policy)
     if path.is_dir():
-        path = policy_path(f"{path}/")
+        path = policies.policy_path(f"{path}/")
     try:
         changed_ns = path.stat().st_mtime_ns
     except OSError as error:
         raise PolicyFileError(f"{path}: {error.strerror}") from None
-    return NeuralScheduler(_actor(path, changed_ns), guard=guard)
+    return policies.NeuralScheduler(_actor(path, changed_ns), guard=guard)
 
 
 def policy_named(spec: str) -> str | None:
@@ -207,6 +223,16 @@ def policy_named(spec: str) -> str | None:
 def signature(name: str) -> str:
     """Return how to write a heuristic with its parameters, such as ``seh:FROZEN``."""
     return ":".join((name, *map(str.upper, PARAMETERS.get(name, ()))))
+
+
+def summary(name: str) -> str:
+    """Return the first line of a heuristic's docstring, read from the source, as classes are slow to import."""
+    module, _, kind = _PLACES[name].partition(":")
+    source = Path(*schedulers.__path__, *module.split(".")).with_suffix(".py").read_text(encoding="utf-8")
+    [found] = (
+        each for each in ast.parse(source).body if isinstance(each, ast.ClassDef) and each.name == kind
+    )
+    return (ast.get_docstring(found) or "").partition("\n")[0].replace("``", "")
 
 
 def split_names(text: str) -> list[str]:
@@ -232,7 +258,9 @@ def parameters(spec: str) -> dict[str, float]:
 def _defaults(name: str) -> dict[str, float]:
     found = inspect.signature(SCHEDULERS[name]).parameters.items()
     defaults = {key: one.default for key, one in found if one.default not in (inspect.Parameter.empty, None)}
-    return defaults | CONSTANTS.get(name, {})
+    for found in map(_imported, _CONSTANTS.get(name, ())):
+        defaults |= found if isinstance(found, dict) else found()._asdict()
+    return defaults
 
 
 def _with_parameters(spec: str, name: str, argument: str) -> Scheduler:
@@ -299,7 +327,7 @@ def _read_parameters(spec: str, name: str, path: Path) -> dict[str, float]:
 @lru_cache(maxsize=16)
 def _actor(path: Path, changed_ns: int) -> Actor | Policy:
     """Read a policy file once per process and time of change."""
-    return load_actor(path)
+    return policies.load_actor(path)
 
 
 def _custom_scheduler(spec: str) -> DecidesStages:

@@ -248,7 +248,7 @@ def schedulers() -> None:
     """List the built-in schedulers."""
     from rich.table import Table
 
-    from decima.evaluation.options import scheduler_summaries
+    from decima.evaluation.summaries import scheduler_summaries
 
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
@@ -293,11 +293,9 @@ def explain(
     Shows the policy's observation, the probability of each stage and limit, the influence of features, the decision of
     a rule, and the outcomes of both. The episode is the first experiment of decima compare with the same options.
     """
-    from decima.evaluation.explain import explain as explained
     from decima.outputs import check_file
     from decima.policy.files import policy_path
-    from decima.registry import make_scheduler
-    from decima.show.explanation import shown
+    from decima.registry import load_policy, make_scheduler
 
     if decision is not None and at is not None:
         raise click.UsageError("--decision and --at exclude each other")
@@ -309,9 +307,14 @@ def explain(
     if json_file is not None:
         check_file(json_file)
     file = policy_path(policy)
-    make_scheduler(options["rule"])  # raises before the policy runs
+    load_policy(file)  # raises before PyTorch is imported
+    make_scheduler(options["rule"])
     conditions = conditions_named(options, 1)
     refuse_without_effect(context, ignored := options_without_effect(conditions, options))
+
+    from decima.evaluation.explain import explain as explained
+    from decima.show.explanation import shown
+
     found = explained(
         conditions,
         file,

@@ -105,15 +105,17 @@ def compare(
     Shows the mean slowdown (completion time over duration) of jobs in held-out sets with its 95 % confidence interval,
     as in DeepRM's Figure 4, which --out draws.
     """
-    from decima.evaluation.grid import GridComparison
     from decima.outputs import prepare_outputs
-    from decima.show.grid_report import comparison_notes, comparison_table, plot_by_load
-    from decima.show.tables import Report
 
     ignored = () if options["log"] is None else ("distribution", "rates")
     refuse_without_effect(context, dict.fromkeys(ignored, "jobs are drawn from a log by load"))
     settings = _settings(options)
     prepare_outputs(out, json_file)
+
+    from decima.evaluation.grid import GridComparison
+    from decima.show.grid_report import comparison_notes, comparison_table, plot_by_load
+    from decima.show.tables import Report
+
     comparison = GridComparison(settings)
     with progress(PATIENCE_S) as update:
         comparison.run(lambda done, total: update("Comparing", done, total))
@@ -132,9 +134,14 @@ def compare(
 
 
 def _settings(options: dict[str, Any]) -> GridSettings:
-    from decima.evaluation.grid import SHIPPED_NETWORK, GridSettings
+    from decima.policy.files import read_archive
     from workloads.grid_jobs import DISTRIBUTIONS
     from workloads.sources.swf import read_swf
+
+    if options["checkpoint"] is not None:
+        read_archive(options["checkpoint"])  # raises before PyTorch is imported
+
+    from decima.evaluation.grid import SHIPPED_NETWORK, GridSettings
 
     distribution, log, machines = options["distribution"], options["log"], options["machines"]
     if options["loads"] is not None and options["rates"] is not None:
@@ -170,6 +177,7 @@ def train(context: click.Context, /, device: str, workers: int | str | None, **o
     any number of workers and interruptions. Ctrl-C ends the training early.
     """
     from decima.learning.grid.config import RECIPES, DeepRMConfig
+    from decima.policy.files import read_archive
     from decima.settings import read_settings
     from workloads.sources.swf import read_swf
 
@@ -181,6 +189,8 @@ def train(context: click.Context, /, device: str, workers: int | str | None, **o
 
         explain(config, source, GRID_METRICS)
         return
+    if config.start is not None:
+        read_archive(Path(config.start))  # raises before PyTorch is imported
     if config.jobs.log is not None:
         click.echo(read_swf(config.jobs.log).summary(), err=True)
 

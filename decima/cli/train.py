@@ -62,6 +62,7 @@ def train(context: click.Context, /, device: str, workers: int | str | None, **o
     takes two minutes.
     """
     from decima.learning.cluster.config import read_config, workload_overrides
+    from decima.policy.files import load_actor
 
     workload = workload_named(options["workload"], options["profiles"])
     source = settings_source(options, DEFAULT_RECIPE)
@@ -72,6 +73,9 @@ def train(context: click.Context, /, device: str, workers: int | str | None, **o
 
         explain(config, source, CLUSTER_METRICS)
         return
+
+    if config.start is not None:
+        load_actor(config.start)  # raises before PyTorch is imported
 
     from decima.learning.cluster.train import train_policy
     from decima.workers.pool import available_cpus
@@ -176,7 +180,7 @@ def _joined(numbers: Sequence[float]) -> str:
 
 def _compare_command(result: TrainingResult[TrainingConfig]) -> list[str]:
     """Return the command that compares the policy on the cluster and workload of its training."""
-    from decima.evaluation.conditions import JUDGED_BY
+    from decima.evaluation.fit import JUDGED_BY
     from simulator.cluster.objectives import objective_named
 
     cluster, workload = result.config.cluster, result.config.workload

@@ -1,5 +1,6 @@
 from .comparison import Comparison, run_comparisons
-from .conditions import CompareError, Conditions, misfits
+from .conditions import CompareError, Conditions
+from .fit import best_fit, misfits
 from .grid import GridComparison, GridConditions, GridSettings
 from .metrics import METRICS, Interval, Metric, mean_interval, measure
 from .run import run_scheduler
@@ -14,6 +15,7 @@ __all__ = [
     "GridSettings",
     "Interval",
     "Metric",
+    "best_fit",
     "mean_interval",
     "measure",
     "misfits",

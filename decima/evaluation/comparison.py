@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from decima.evaluation.conditions import CompareError, Conditions, best_fit, misfits
+from decima import evaluation
+from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.fairness import TENANT_METRICS, tenant_metrics
 from decima.evaluation.metrics import METRICS, SHOWN, ShownMetric, compare_metrics, summarise
 from decima.evaluation.run import Plan, Result, best_for_all, compile_parts, run_item, sweep_item
@@ -122,7 +123,7 @@ class Comparison:
         plain = {spec: split_guarantees(spec)[0] for spec in specs.values()}
         if set(ANY_POLICY) & set(plain.values()):
             if policy is None:
-                fitting = best_fit(conditions, metric)
+                fitting = evaluation.best_fit(conditions, metric)
                 policy = DEFAULT_POLICY if fitting is None else fitting[0]
             specs = {
                 name: spec.replace(LEARNED, f"{LEARNED}:{policy}", 1) if plain[spec] in ANY_POLICY else spec
@@ -141,7 +142,7 @@ class Comparison:
             if spec in TUNED or not getattr(self._plan.make(spec, conditions.seed), "learned", False)
         ]
         self.misfits = {
-            name: misfits(file, conditions, metric)
+            name: evaluation.misfits(file, conditions, metric)
             for name, spec in specs.items()
             if (file := policy_named(spec)) is not None
         }

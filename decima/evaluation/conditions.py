@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from decima.policy.distribution import Distribution, is_similar, out_of_distribution, summarise
-from decima.policy.files import read_trained_on
-from decima.policy.shipped import BATCHES_ONLY, SHIPPED, default_policies, objective_policy, specialists
 from simulator.cluster.config import SEMANTICS, ClusterConfig, ConfigError, ExecutorClass, check_demands
 from workloads.arrivals import (
     Drift,
@@ -29,7 +23,7 @@ from workloads.errors import DecimaError, check_instance, check_number, check_on
 from workloads.sources.workload_file import Workload
 from workloads.transform import NOTHING_DRAWN, AttributeDistribution
 
-__all__ = ["TRAINING_OFFSET", "CompareError", "Conditions", "best_fit", "evaluation_setting", "misfits"]
+__all__ = ["TRAINING_OFFSET", "CompareError", "Conditions"]
 
 #: Offset of the seeds of training sequences from those of experiments, which makes them disjoint.
 TRAINING_OFFSET = 1_000_000
@@ -167,11 +161,6 @@ class Conditions:
             drawn = batch_arrivals(profiles, self.num_jobs, seed)
         return self.workload.attributed(drawn)
 
-    @cached_property
-    def summary(self) -> Distribution:
-        """Quantiles over the first sequences, see ``evaluation_setting``."""
-        return evaluation_setting(self, _some_seeds(self))
-
     def to_dict(self) -> dict[str, Any]:
         """Return the evaluation setting for JSON; times are seconds."""
         cluster, sampled = self.cluster, self.workload.sequence is None
@@ -216,99 +205,3 @@ class Conditions:
                 f"{self.workload.name}: {len(self._windows)} windows with jobs, expected at least {needed}: up to "
                 f"number {self.seeds[-1]} to compare on, and {num_training} to tune on"
             )
-
-
-#: Number of jobs that a summary of a setting uses, enough not to depend on a single sequence.
-JOBS = 1000
-
-
-def evaluation_setting(conditions: Conditions, seeds: Iterable[int] | None = None) -> Distribution:
-    """Summarise cluster and workload of a comparison as quantiles (number of tasks, task time, load, ...).
-
-    At least one seed; by default the first seeds, even beyond those of experiments.
-    """
-    if seeds is None:
-        return conditions.summary
-    return summarise((conditions.cluster_of(seed), conditions.sequence(seed)) for seed in seeds)
-
-
-#: Training objective -> metrics of ``decima compare --show`` for which such a policy is suited.
-JUDGED_BY = {
-    "misses": ("misses", "tardiness"),
-    "deadline": ("tardiness", "misses"),
-    "weighted": ("weighted",),
-    "power-mean": ("p99", "p95", "worst-slowdown"),
-    "fairness": ("unfairness", "jain"),
-    "makespan": ("makespan",),
-    "carbon": ("carbon",),
-}
-
-
-def best_fit(conditions: Conditions, metric: str = "mean") -> tuple[str, list[str]] | None:
-    """Return the best fitting shipped policy, with the quantities that are out of its training distribution.
-
-    Specialists and policies for other objectives are candidates only if ``conditions`` are similar to their training.
-    None if no policy ships for this number of executor classes. ``metric`` is a name of ``decima compare --show``.
-    """
-    here = evaluation_setting(conditions)
-    if (own := objective_policy(metric)) is not None:
-        trained = read_trained_on(SHIPPED[own])
-        if trained is not None and is_similar(trained, _judged(here, trained, metric)):
-            return own, []
-    for name in specialists():
-        trained = read_trained_on(SHIPPED[name])
-        is_meant = here.arrivals == "batch" or name not in BATCHES_ONLY
-        if trained is not None and is_meant and is_similar(trained, here):
-            return name, []
-    names = default_policies(len(conditions.cluster.executor_classes))
-    found = [(name, _misfits(name, here)) for name in names]
-    return min(found, key=lambda pair: len(pair[1]), default=None)
-
-
-def misfits(policy: str | Path, conditions: Conditions, metric: str = "mean") -> list[str]:
-    """List the quantities of ``conditions`` that are out of the policy's training distribution.
-
-    Args:
-        policy: name of a shipped policy, or a file.
-        metric: metric to compare by, a name of ``decima compare --show``.
-
-    Returns:
-        One short message per quantity. Empty if all are inside, or if the file does not state its training
-        distribution: files of ``decima train`` do, the published Decima weights do not.
-
-    Raises:
-        PolicyFileError: the file cannot be read.
-
-    Examples:
-        >>> from decima.evaluation.conditions import Conditions, misfits
-        >>> from simulator import ClusterConfig
-        >>> from workloads.sources.tpch import embedded_workload
-        >>> cluster = ClusterConfig(num_executors=5000)
-        >>> misfits("general", Conditions(embedded_workload(), cluster))
-        ['5,000 executors, trained on 6 to 186']
-    """
-    return _misfits(policy, evaluation_setting(conditions), metric)
-
-
-def _misfits(policy: str | Path, here: Distribution, metric: str = "mean") -> list[str]:
-    trained = read_trained_on(SHIPPED.get(str(policy), Path(policy)))
-    return [] if trained is None else out_of_distribution(trained, _judged(here, trained, metric))
-
-
-def _judged(here: Distribution, trained: Distribution, metric: str) -> Distribution:
-    """Return the evaluation setting with the training objective, if such a policy is suited for the metric."""
-    objective = (trained.objective or "").partition(":")[0]
-    if metric in JUDGED_BY.get(objective, ()):
-        return here.model_copy(update={"objective": trained.objective})
-    return here
-
-
-def _some_seeds(conditions: Conditions) -> list[int]:
-    """Return seeds from the first on with ``JOBS`` jobs in total; an exact sequence has only the experiments' seeds."""
-    exact, found, jobs = conditions.workload.sequence is not None, [], 0
-    for seed in conditions.seeds if exact else itertools.count(conditions.seed):
-        found.append(seed)
-        jobs += len(conditions.sequence(seed))
-        if jobs >= JOBS:
-            break
-    return found

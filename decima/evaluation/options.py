@@ -10,12 +10,12 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
+from decima import evaluation
 from decima.evaluation import DEFAULT_SCHEDULERS, MOVING_DELAY, RULES_FOR, SCHEDULERS_THAT_PACK
 from decima.evaluation.comparison import Comparison
-from decima.evaluation.conditions import CompareError, Conditions, best_fit
-from decima.evaluation.variants import GRIDS, TUNED_ONCE
-from decima.policy.shipped import SHIPPED, objective_policy
-from decima.registry import LEARNED, SCHEDULERS, UNGUARDED, signature, split_names
+from decima.evaluation.conditions import CompareError, Conditions
+from decima.policy.shipped import objective_policy
+from decima.registry import LEARNED, split_names
 from decima.schedulers.guarantees import Guarantees
 from simulator.cluster.config import SEMANTICS, ClusterConfig, Knowledge, parse_classes
 from simulator.cluster.faults import Faults
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from decima.registry import SchedulerLike
 
-__all__ = ["Chosen", "Jobs", "choose_schedulers", "compare", "make_conditions", "scheduler_summaries"]
+__all__ = ["Chosen", "Jobs", "choose_schedulers", "compare", "make_conditions"]
 
 #: Jobs of a comparison: a name or path for ``open_workload``, or a workload, a job sequence, or profiles.
 Jobs = str | Path | Workload | JobSequence | Sequence[JobProfile]
@@ -199,35 +199,11 @@ def choose_schedulers(
     if metric in RULES_FOR and objective_policy(metric) is None:
         return Chosen([name for name in named if name != LEARNED], None, {})
     # The default excludes policies that may collapse out of their distribution.
-    fitting = best_fit(conditions, metric)
+    fitting = evaluation.best_fit(conditions, metric)
     if fitting is not None and not fitting[1]:
         return Chosen(named, fitting[0], {})
     others = [name for name in named if name != LEARNED]
     return Chosen(others, None, {} if fitting is None else {fitting[0]: fitting[1]})
-
-
-def scheduler_summaries() -> dict[str, str]:
-    """Return name -> one-line description of all schedulers of ``decima compare``."""
-    return {
-        **{
-            signature(name): (inspect.getdoc(kind) or "").partition("\n")[0].replace("``", "")
-            for name, kind in SCHEDULERS.items()
-        },
-        TUNED_ONCE: f"{signature(TUNED_ONCE)} with alpha tuned once on separate training sequences.",
-        **{
-            f"tuned-{name}": f"{signature(name)}, the best of {len(grid)} in each experiment: hindsight, as the paper."
-            for name, grid in GRIDS.items()
-        },
-        "tuned-NAME:once": "The same, tuned once on separate training sequences.",
-        "tuned-NAME:makespan": "The best for the makespan, in hindsight.",
-        "NAME:PARAMETER=VALUE,..": "With named parameters, for priced-srpt and packed-srpt also those of decima tune.",
-        "NAME:FILE.json": "With the parameters in a file of decima tune.",
-        "NAME:PARAMETER=VALUE,base=OTHER": "cap, pcaps, greenest-first or carbon-.. around another scheduler.",
-        LEARNED: "A graph neural network, trained to schedule jobs like the given ones.",
-        f"{LEARNED}:POLICY": f"The same with a policy file of decima train, or one of {', '.join(SHIPPED)}.",
-        f"{LEARNED}:POLICY{UNGUARDED}": "The same without its guard, which leaves no executor idle while work waits.",
-        "NAME,no-later-than=FACTOR": "With a guarantee; also floor=TENANT:SHARE+.. and ceiling=TENANT:SHARE+..",
-    }
 
 
 def compare(

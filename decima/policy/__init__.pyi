@@ -3,7 +3,7 @@ from .config import PRESETS, Feature, PolicyConfig
 from .distribution import Distribution
 from .encoder import Embeddings, Encoder, GraphTensors, LimitHead, StageHead
 from .features import JobFeature, StageFeature
-from .files import load_actor, load_policy, read_about, read_trained_on, save_policy
+from .files import load_actor, load_policy, policy_path, read_about, read_trained_on, save_policy
 from .parts import NotFiniteError, PartError, PolicyFileError, allow_parts
 from .policy import Policy
 from .scheduler import Actor, Choices, Featurizer, NeuralScheduler
@@ -32,6 +32,7 @@ __all__ = [
     "allow_parts",
     "load_actor",
     "load_policy",
+    "policy_path",
     "read_about",
     "read_trained_on",
     "save_policy",

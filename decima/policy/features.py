@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -175,6 +174,8 @@ def published_message_order(profile: JobProfile) -> NDArray[np.int32]:
 
 def _children_first(profile: JobProfile) -> list[int]:
     """Return the stages in an order with children before parents."""
+    import networkx as nx  # slow to import, and needed for networks only
+
     return list(reversed(list(nx.topological_sort(profile.to_networkx()))))
 
 

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from decima.evaluation.conditions import Conditions, evaluation_setting
+from decima.evaluation.conditions import Conditions
+from decima.evaluation.fit import evaluation_setting
 from decima.learning.cluster.config import read_config
 
 #: Texts that need no quotes in YAML.

@@ -17,7 +17,8 @@ from typing import Any, Literal, Self, TypeVar
 import numpy as np
 
 from decima.evaluation.comparison import Comparison, run_comparisons
-from decima.evaluation.conditions import Conditions, best_fit
+from decima.evaluation.conditions import Conditions
+from decima.evaluation.fit import best_fit
 from decima.evaluation.metrics import METRICS
 from decima.evaluation.run import run_scheduler
 from decima.evaluation.variants import ALPHAS

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from decima.evaluation.conditions import evaluation_setting
+from decima.evaluation.fit import evaluation_setting
 from decima.evaluation.metrics import Interval, mean_interval
 from decima.evaluation.variants import HINDSIGHT
 from decima.learning.cluster.advantages import Advantages

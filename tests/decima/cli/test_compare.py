@@ -16,7 +16,7 @@ import decima
 from decima.cli.compare import DEFAULT_SCHEDULERS, SCHEDULERS_THAT_PACK
 from decima.cli.main import cli
 from decima.evaluation.comparison import PAPER_SCHEDULERS
-from decima.evaluation.options import scheduler_summaries
+from decima.evaluation.summaries import scheduler_summaries
 from decima.evaluation.variants import GRIDS
 from decima.policy.shipped import SHIPPED
 from decima.registry import SCHEDULERS, signature

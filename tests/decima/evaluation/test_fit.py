@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from decima.evaluation import conditions as module
-from decima.evaluation.conditions import Conditions, best_fit, evaluation_setting, misfits
+from decima.evaluation import fit as module
+from decima.evaluation.conditions import Conditions
+from decima.evaluation.fit import best_fit, evaluation_setting, misfits
 from decima.policy import Policy, PolicyFileError, read_trained_on, save_policy
 from decima.policy.shipped import SHIPPED
 from simulator.cluster.config import ClusterConfig, Knowledge, parse_classes

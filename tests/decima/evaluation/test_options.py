@@ -138,15 +138,15 @@ def test_the_schedulers_that_are_named_take_part_and_no_others(shipped: dict[str
 def test_a_policy_that_may_collapse_is_left_out_and_told(
     shipped: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("decima.evaluation.options.best_fit", lambda *_: ("general", ["too many"]))
+    monkeypatch.setattr("decima.evaluation.best_fit", lambda *_: ("general", ["too many"]))
     chosen = choose_schedulers(conditions())
     assert "decima" not in chosen.schedulers
     assert (chosen.policy, chosen.left_out) == (None, {"general": ["too many"]})
-    monkeypatch.setattr("decima.evaluation.options.best_fit", lambda *_: ("general", []))
+    monkeypatch.setattr("decima.evaluation.best_fit", lambda *_: ("general", []))
     chosen = choose_schedulers(conditions())
     assert "decima" in chosen.schedulers
     assert (chosen.policy, chosen.left_out) == ("general", {})
-    monkeypatch.setattr("decima.evaluation.options.best_fit", lambda *_: None)
+    monkeypatch.setattr("decima.evaluation.best_fit", lambda *_: None)
     chosen = choose_schedulers(conditions())
     assert "decima" not in chosen.schedulers
     assert (chosen.policy, chosen.left_out) == (None, {})

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from decima.evaluation.conditions import evaluation_setting, misfits
+from decima.evaluation.fit import evaluation_setting, misfits
 from decima.learning import ClusterTraining, TrainingConfig, read_config, read_metrics
 from decima.learning.cluster.advantages import Advantages, relative_scale
 from decima.learning.cluster.rollout import Episode, Trajectories, plan_iteration, record_scheduler, start_episodes

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from decima.evaluation.conditions import evaluation_setting, misfits
+from decima.evaluation.fit import evaluation_setting, misfits
 from decima.learning.checkpoint import load_checkpoint
 from decima.learning.cluster.advantages import Advantages
 from decima.learning.cluster.config import TrainingConfig, read_config

@@ -1,0 +1,116 @@
+"""Fit of policies to an evaluation setting: shipped policies that fit it, and quantities out of their distribution."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+
+from decima.evaluation.conditions import Conditions
+from decima.policy.distribution import Distribution, is_similar, out_of_distribution, summarise
+from decima.policy.files import read_trained_on
+from decima.policy.shipped import BATCHES_ONLY, SHIPPED, default_policies, objective_policy, specialists
+
+__all__ = ["best_fit", "evaluation_setting", "misfits"]
+
+#: Number of jobs that a summary of a setting uses, enough not to depend on a single sequence.
+JOBS = 1000
+
+
+def evaluation_setting(conditions: Conditions, seeds: Iterable[int] | None = None) -> Distribution:
+    """Summarise cluster and workload of a comparison as quantiles (number of tasks, task time, load, ...).
+
+    At least one seed; by default the first seeds, even beyond those of experiments.
+    """
+    if seeds is None:
+        return _first_sequences(conditions)
+    return summarise((conditions.cluster_of(seed), conditions.sequence(seed)) for seed in seeds)
+
+
+#: Training objective -> metrics of ``decima compare --show`` for which such a policy is suited.
+JUDGED_BY = {
+    "misses": ("misses", "tardiness"),
+    "deadline": ("tardiness", "misses"),
+    "weighted": ("weighted",),
+    "power-mean": ("p99", "p95", "worst-slowdown"),
+    "fairness": ("unfairness", "jain"),
+    "makespan": ("makespan",),
+    "carbon": ("carbon",),
+}
+
+
+def best_fit(conditions: Conditions, metric: str = "mean") -> tuple[str, list[str]] | None:
+    """Return the best fitting shipped policy, with the quantities that are out of its training distribution.
+
+    Specialists and policies for other objectives are candidates only if ``conditions`` are similar to their training.
+    None if no policy ships for this number of executor classes. ``metric`` is a name of ``decima compare --show``.
+    """
+    here = evaluation_setting(conditions)
+    if (own := objective_policy(metric)) is not None:
+        trained = read_trained_on(SHIPPED[own])
+        if trained is not None and is_similar(trained, _judged(here, trained, metric)):
+            return own, []
+    for name in specialists():
+        trained = read_trained_on(SHIPPED[name])
+        is_meant = here.arrivals == "batch" or name not in BATCHES_ONLY
+        if trained is not None and is_meant and is_similar(trained, here):
+            return name, []
+    names = default_policies(len(conditions.cluster.executor_classes))
+    found = [(name, _misfits(name, here)) for name in names]
+    return min(found, key=lambda pair: len(pair[1]), default=None)
+
+
+def misfits(policy: str | Path, conditions: Conditions, metric: str = "mean") -> list[str]:
+    """List the quantities of ``conditions`` that are out of the policy's training distribution.
+
+    Args:
+        policy: name of a shipped policy, or a file.
+        metric: metric to compare by, a name of ``decima compare --show``.
+
+    Returns:
+        One short message per quantity. Empty if all are inside, or if the file does not state its training
+        distribution: files of ``decima train`` do, the published Decima weights do not.
+
+    Raises:
+        PolicyFileError: the file cannot be read.
+
+    Examples:
+        >>> from decima.evaluation.conditions import Conditions
+        >>> from decima.evaluation.fit import misfits
+        >>> from simulator import ClusterConfig
+        >>> from workloads.sources.tpch import embedded_workload
+        >>> cluster = ClusterConfig(num_executors=5000)
+        >>> misfits("general", Conditions(embedded_workload(), cluster))
+        ['5,000 executors, trained on 6 to 186']
+    """
+    return _misfits(policy, evaluation_setting(conditions), metric)
+
+
+def _misfits(policy: str | Path, here: Distribution, metric: str = "mean") -> list[str]:
+    trained = read_trained_on(SHIPPED.get(str(policy), Path(policy)))
+    return [] if trained is None else out_of_distribution(trained, _judged(here, trained, metric))
+
+
+def _judged(here: Distribution, trained: Distribution, metric: str) -> Distribution:
+    """Return the evaluation setting with the training objective, if such a policy is suited for the metric."""
+    objective = (trained.objective or "").partition(":")[0]
+    if metric in JUDGED_BY.get(objective, ()):
+        return here.model_copy(update={"objective": trained.objective})
+    return here
+
+
+def _some_seeds(conditions: Conditions) -> list[int]:
+    """Return seeds from the first on with ``JOBS`` jobs in total; an exact sequence has only the experiments' seeds."""
+    exact, found, jobs = conditions.workload.sequence is not None, [], 0
+    for seed in conditions.seeds if exact else itertools.count(conditions.seed):
+        found.append(seed)
+        jobs += len(conditions.sequence(seed))
+        if jobs >= JOBS:
+            break
+    return found
+
+
+@lru_cache(maxsize=8)
+def _first_sequences(conditions: Conditions) -> Distribution:
+    return evaluation_setting(conditions, _some_seeds(conditions))
