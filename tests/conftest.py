@@ -12,6 +12,8 @@ from hypothesis.internal.conjecture import providers
 matplotlib.use("Agg")
 # Tests run in parallel, so PyTorch gets one thread. It is imported later.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Tests neither read nor write the user's cache of times alone.
+os.environ["DECIMA_CACHE"] = ""
 
 # Hypothesis tries constants from all modules of the project that a worker has imported, which depends on the tests that
 # it ran before.

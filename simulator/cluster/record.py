@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from simulator.cluster.alone import deadlines_ms, work_ms
 from simulator.cluster.config import ConfigError
-from simulator.cluster.engine.solo import time_alone
+from simulator.cluster.engine.solo import times_alone
 from simulator.cluster.log import EpisodeLog
 from simulator.cluster.objectives import AllJobs, LiveJobs, objective_named
 from workloads.display import count_text
@@ -59,7 +59,7 @@ class EpisodeRecord(EpisodeLog):
     @cached_property
     def alone_ms(self) -> NDArray[np.float64]:
         """Expected JCT of each job alone on this cluster under its best parallelism limit, float64 [num_jobs], ms."""
-        return self._per_job(lambda profile: time_alone(profile, self.config).mean_ms)
+        return np.array([each.mean_ms for each in times_alone(self.sequence.profiles, self.config)])
 
     @cached_property
     def slowdown(self) -> NDArray[np.float64]:

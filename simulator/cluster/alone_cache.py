@@ -1,0 +1,202 @@
+"""Times of jobs alone that are already known: values that ship with the package, and a cache on disk.
+
+A job is identified by a digest of its content, a cluster by the settings that the time alone depends on. Values are
+plain numbers. The cache is one SQLite file in the user's cache folder (or in the folder that the environment variable
+``DECIMA_CACHE`` names; no cache is kept if the variable is empty). A file that is malformed is replaced, and a folder
+that cannot be written is ignored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import struct
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import closing, suppress
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simulator.cluster.alone import cluster_key
+from simulator.cluster.config import ClusterConfig
+from workloads.job import JobProfile
+
+if TYPE_CHECKING:
+    import sqlite3
+
+__all__ = ["AloneCache", "Known", "cluster_text", "content_digest", "default_cache", "shipped"]
+
+#: What is known of a job on a cluster: best parallelism limit, mean time alone in ms, and bound on its relative error.
+Known = tuple[int, float, float]
+
+#: Environment variable that names the folder of the cache; empty for no cache.
+FOLDER_VARIABLE = "DECIMA_CACHE"
+FILE_NAME = "times-alone.sqlite"
+#: Values that ship with the package: for each cluster, see ``cluster_text``, the values of known jobs in order.
+SHIPPED = Path(__file__).parent / "times_alone.json"
+#: Maximum number of values in the cache, 100 bytes each; the oldest ones are dropped.
+MOST_ROWS = 500_000
+#: Time limit for the lock of another process that writes, s.
+PATIENCE_S = 5.0
+#: Names of SQLite's errors about a file that is not a database, is damaged, or has another table.
+_MALFORMED = ("SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_ERROR")
+#: Number of parameters of a query, below SQLite's limit.
+_AT_ONCE = 500
+
+
+def content_digest(profile: JobProfile) -> bytes:
+    """Return a digest, 16 bytes, of everything in a job that its time alone depends on; names do not count."""
+    content = hashlib.blake2b(struct.pack("<q", len(profile.edges)), digest_size=16)
+    content.update(profile.edges.tobytes())
+    for stage in profile.stages:
+        durations = stage.durations
+        numbers = stage.num_tasks, durations.levels.size, durations.values.size
+        content.update(struct.pack("<3q3d", *numbers, stage.cpu, stage.memory, durations.mean_ms))
+        for array in (durations.levels, durations.values, durations.cells):
+            content.update(array.tobytes())
+    return content.digest()
+
+
+def cluster_text(config: ClusterConfig) -> str:
+    """Return the settings of a cluster that a job's time alone depends on, as text."""
+    classes, moving_ms, warmup_ms, semantics = cluster_key(config)
+    executors = [[each.count, each.cpu, each.memory] for each in classes]
+    switches = [name for name, value in vars(semantics).items() if value]
+    return json.dumps([executors, moving_ms, warmup_ms, switches])
+
+
+def shipped(cluster: str) -> dict[bytes, Known]:
+    """Return the values that ship with the package for a cluster, by the digest of the job; empty for most clusters."""
+    content = _shipped()
+    if cluster not in content["clusters"]:
+        return {}
+    limits, means_ms = content["clusters"][cluster]
+    return {
+        bytes.fromhex(digest): (limit, mean_ms, 0.0)
+        for digest, limit, mean_ms in zip(content["jobs"], limits, means_ms, strict=True)
+        if limit
+    }
+
+
+@cache
+def _shipped() -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(SHIPPED.read_text(encoding="utf-8"))
+    return content
+
+
+def default_cache() -> AloneCache | None:
+    """Return the cache of this user; None without a cache."""
+    folder = os.environ.get(FOLDER_VARIABLE)
+    if folder == "":
+        return None
+    if folder is not None:
+        return AloneCache(Path(folder) / FILE_NAME)
+    from platformdirs import user_cache_path
+
+    with suppress(RuntimeError):  # the user has no home folder
+        return AloneCache(user_cache_path("decima") / FILE_NAME)
+    return None
+
+
+class AloneCache:
+    """Cache of times alone in an SQLite file, which several processes may read and write at the same time.
+
+    Values of another version of the simulator's code are not returned. No method raises an error if the file cannot be
+    read or written.
+
+    Args:
+        file: path of the file; it and its folder are created by the first ``write``.
+        most_rows: maximum number of values; the oldest ones are dropped.
+    """
+
+    def __init__(self, file: Path, most_rows: int = MOST_ROWS) -> None:
+        self._file, self._most_rows = file, most_rows
+
+    def read(self, cluster: str, jobs: Iterable[bytes]) -> dict[bytes, Known]:
+        """Return the known values of jobs (digests) on a cluster (``cluster_text``)."""
+        import sqlite3
+
+        wanted, found = list(jobs), dict[bytes, Known]()
+        query = 'SELECT job, "limit", mean_ms, error FROM times WHERE cluster = ? AND job IN ({})'
+        with suppress(sqlite3.Error, OSError):
+            if not wanted or not self._file.is_file():
+                return {}
+            with closing(self._connect()) as database:
+                for begin in range(0, len(wanted), _AT_ONCE):
+                    some = wanted[begin : begin + _AT_ONCE]
+                    parameters = _cluster_digest(cluster), *some
+                    rows = database.execute(query.format(",".join("?" * len(some))), parameters)
+                    found |= {job: tuple(values) for job, *values in rows if _is_valid(*values)}
+        return found
+
+    def write(self, cluster: str, values: Mapping[bytes, Known]) -> None:
+        """Add values of jobs (by digest) on a cluster (``cluster_text``); drop the oldest if there are too many."""
+        import sqlite3
+
+        if not values:
+            return
+        now = time.time()
+        rows = [(_cluster_digest(cluster), job, *known, now) for job, known in values.items()]
+        for _ in range(2):
+            try:
+                with suppress(OSError):
+                    self._file.parent.mkdir(parents=True, exist_ok=True)
+                with closing(self._connect()) as database, database:
+                    database.execute(
+                        "CREATE TABLE IF NOT EXISTS times (cluster BLOB, job BLOB, "
+                        '"limit" INTEGER, mean_ms REAL, error REAL, written REAL, PRIMARY KEY (cluster, job)) '
+                        "WITHOUT ROWID"
+                    )
+                    database.executemany("INSERT OR REPLACE INTO times VALUES (?, ?, ?, ?, ?, ?)", rows)
+                    self._drop_oldest(database)
+                return
+            except sqlite3.Error as error:
+                if not error.sqlite_errorname.startswith(
+                    _MALFORMED
+                ):  # locked, read-only, no space, and so on
+                    return
+                with suppress(OSError):
+                    self._file.unlink()
+
+    def _connect(self) -> sqlite3.Connection:
+        import sqlite3
+
+        return sqlite3.connect(self._file, timeout=PATIENCE_S)
+
+    def _drop_oldest(self, database: sqlite3.Connection) -> None:
+        [number] = database.execute("SELECT count(*) FROM times").fetchone()
+        if number > self._most_rows:
+            # A tenth more, so that not every write drops values.
+            too_many = number - self._most_rows + self._most_rows // 10
+            database.execute(
+                "DELETE FROM times WHERE (cluster, job) IN "
+                "(SELECT cluster, job FROM times ORDER BY written LIMIT ?)",
+                (too_many,),
+            )
+
+
+def _is_valid(limit: object, mean_ms: object, error: object) -> bool:
+    """Return whether values from a file have the right types and ranges."""
+    numbers = all(isinstance(each, float) and math.isfinite(each) and each >= 0 for each in (mean_ms, error))
+    return numbers and isinstance(limit, int) and limit >= 1
+
+
+@lru_cache(maxsize=16)
+def _cluster_digest(cluster: str) -> bytes:
+    """Return a digest, 16 bytes, of a cluster and of the code that computes times alone."""
+    return hashlib.blake2b(_code_digest() + cluster.encode(), digest_size=16).digest()
+
+
+@cache
+def _code_digest() -> bytes:
+    """Return a digest of the sources that times alone depend on."""
+    folder = Path(__file__).parent
+    sources = hashlib.blake2b()
+    for name in ("alone.py", "draws.py"):
+        sources.update((folder / name).read_bytes())
+    for path in sorted((folder / "engine").glob("*.py")):
+        sources.update(path.read_bytes())
+    return sources.digest()
