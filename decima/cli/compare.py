@@ -176,6 +176,11 @@ def compare(
     try:
         with progress(PATIENCE_S) as update:
             run_comparisons(comparisons, workers, partial(update, "Comparing"), partial(on_compile, update))
+            from decima.show.report import shows_slowdown
+
+            if json_file or csv_file or any(map(shows_slowdown, comparisons)):
+                for each in comparisons:
+                    each.find_times_alone(partial(update, "Estimating times of jobs alone"))
     except KeyboardInterrupt:
         interrupted = True
     if comparison.finished:
@@ -193,7 +198,9 @@ def compare(
         command = command_line(context, **dict.fromkeys(ignored))
         others = [each for each in comparisons[1:] if each.complete]
         notes += [ERRORS_NOTE.format(policy=each.policy, best=each.best_heuristic) for each in others]
-        shown = comparison_report(comparison, command, chosen.left_out, notes, by=by, others=others)
+        shown = comparison_report(
+            comparison, command, chosen.left_out, notes, by=by, others=others, with_json=json_file is not None
+        )
         if csv_file is not None:
             with atomic_path(csv_file) as path:
                 comparison.jobs.drop(columns=["setting", "alone_s"]).to_csv(path, index=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from decima import evaluation
 from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.fairness import TENANT_METRICS, tenant_metrics
-from decima.evaluation.metrics import METRICS, SHOWN, ShownMetric, compare_metrics, summarise
+from decima.evaluation.metrics import METRICS, RELATIVE, SHOWN, ShownMetric, compare_metrics, summarise
 from decima.evaluation.run import Plan, Result, best_for_all, compile_parts, run_item, sweep_item
 from decima.evaluation.variants import (
     ALPHAS,
@@ -34,6 +34,7 @@ from decima.registry import ANY_POLICY, DEFAULT_POLICY, LEARNED, policy_named
 from decima.schedulers.guarantees import NO_GUARANTEES, Guarantees, split_guarantees
 from decima.workers.pool import available_cpus, make_workers
 from simulator.cluster.alone import deadlines_ms
+from simulator.cluster.engine.solo import TimeAlone, times_alone
 from workloads.display import count_text
 from workloads.errors import check_one_of, check_whole
 
@@ -155,6 +156,7 @@ class Comparison:
         self._sweeps: dict[tuple[str, int], NDArray[np.float64]] = {}
         self._results: dict[int, dict[str, Result]] = {}
         self._episodes: dict[int, dict[str, EpisodeRecord]] = {}
+        self._alone: dict[int, list[TimeAlone]] = {}
 
     def __repr__(self) -> str:
         done = f"{len(self.finished)} of {count_text(self.conditions.num_experiments, 'experiment')}"
@@ -209,7 +211,7 @@ class Comparison:
         self._episodes.setdefault(seed, {}).update(episodes or {})
         lowest = min(self.finished, default=math.inf)
         self._episodes = {seed: each for seed, each in self._episodes.items() if seed <= lowest}
-        for table in ("runs", "jobs", "summary", "compared"):
+        for table in ("measured", "measured_jobs", "runs", "jobs", "summary", "compared"):
             self.__dict__.pop(table, None)
 
     # ---- results ---------------------------------------------------------------------------------------
@@ -251,15 +253,64 @@ class Comparison:
         Columns: ``scheduler`` (str), ``seed`` (int64), ``METRICS`` (float64; int64 for counts), and ``setting``
         (str), the chosen setting of a tuned scheduler.
         """
-        columns = ["scheduler", "seed", *METRICS]
-        columns.insert(columns.index("decisions"), "setting")
+        alone_ms = {seed: self._alone_ms(seed) for seed in self.finished}
+        slowdowns = [
+            _slowdown(result.jct_ms, alone_ms[seed])
+            if (result := self._results[seed][name]).jct_ms.size
+            else np.empty(0)
+            for name in self.schedulers
+            for seed in self.finished
+        ]
+        columns = {column: [value(each) for each in slowdowns] for column, value in RELATIVE.items()}
+        return self.measured.assign(**columns)[_columns(METRICS)]
+
+    @cached_property
+    def measured(self) -> pd.DataFrame:
+        """``runs`` without the columns ``RELATIVE``, so that the times of the jobs alone need not be known."""
         rows = [
             {"scheduler": name, "seed": seed, "setting": result.setting, **result.metrics}
             for name in self.schedulers
             for seed in self.finished
             for result in [self._results[seed][name]]
         ]
-        return pd.DataFrame(rows, columns=columns)
+        return pd.DataFrame(rows, columns=_columns(name for name in METRICS if name not in RELATIVE))
+
+    def _runs_with(self, columns: Iterable[str]) -> pd.DataFrame:
+        """Return ``measured``, or ``runs`` if some of the columns need times alone."""
+        return self.measured if RELATIVE.keys().isdisjoint(columns) else self.runs
+
+    def find_times_alone(self, on_step: OnStep = lambda done, total: None) -> None:
+        """Compute the times alone of the jobs of the finished experiments, unless they are known.
+
+        ``runs``, ``jobs`` and ``summary`` call this method, ``measured`` and ``measured_jobs`` do not. ``on_step`` is
+        called with the numbers of finished and of all jobs to compute, see ``times_alone``.
+        """
+        profiles = {
+            seed: self.conditions.sequence(seed).profiles for seed in self.finished if seed not in self._alone
+        }
+        if profiles:
+            # Clusters of different seeds differ in their signals, on which times alone do not depend.
+            every = itertools.chain(*profiles.values())
+            times = iter(times_alone(every, self.conditions.cluster, on_step))
+            for seed, each in profiles.items():
+                self._alone[seed] = list(itertools.islice(times, len(each)))
+
+    @property
+    def times_alone(self) -> dict[str, float]:
+        """Quality of the times alone in the finished experiments, as numbers.
+
+        ``jobs``: all jobs; ``estimated``: jobs whose time alone is an estimate; ``error``: relative error that 95 % of
+        the estimates stay within, see ``simulator.cluster.engine.solo.TimeAlone``.
+        """
+        self.find_times_alone()
+        errors = [each.error for seed in self.finished for each in self._alone[seed]]
+        estimated = sum(each > 0 for each in errors)
+        return {"jobs": len(errors), "estimated": estimated, "error": max(errors, default=0.0)}
+
+    def _alone_ms(self, seed: int) -> NDArray[np.float64]:
+        """Return the time alone of each job of an experiment, float64 [num_jobs], ms."""
+        self.find_times_alone()
+        return np.array([each.mean_ms for each in self._alone[seed]])
 
     @cached_property
     def jobs(self) -> pd.DataFrame:
@@ -270,19 +321,25 @@ class Comparison:
         of the job alone on this cluster) and ``slowdown`` (ratio of these). If jobs have attributes also ``weight``,
         ``tenant`` (category), ``deadline_s`` (infinite for none) and ``tardiness_s`` (NaN without a deadline).
         """
+        table = self.measured_jobs.copy()
+        if len(table):
+            _, seeds, results = zip(*self._with_jobs(), strict=True)
+            alone_ms = np.concatenate([self._alone_ms(seed) for seed in seeds])
+            jct_ms = np.concatenate([each.jct_ms for each in results])
+            place = 1 + list(table).index("jct_s")
+            table.insert(place, "alone_s", alone_ms / 1000)
+            table.insert(place + 1, "slowdown", _slowdown(jct_ms, alone_ms))
+        return table
+
+    @cached_property
+    def measured_jobs(self) -> pd.DataFrame:
+        """``jobs`` without the columns ``alone_s`` and ``slowdown``, so that times alone need not be known."""
         sequences = {seed: self.conditions.sequence(seed) for seed in self.finished}
-        rows = [
-            (name, each.setting, seed, each.jct_ms.size, each)
-            for seed in self.finished
-            for name in self.schedulers
-            if (each := self._results[seed][name]).jct_ms.size
-        ]
-        if not rows:
+        if not (rows := self._with_jobs()):
             return pd.DataFrame()
-        names, settings, seeds, sizes, results = zip(*rows, strict=True)
+        names, seeds, results = zip(*rows, strict=True)
+        settings, sizes = [each.setting for each in results], [each.jct_ms.size for each in results]
         jct_ms = np.concatenate([each.jct_ms for each in results])
-        alone_ms = np.concatenate([each.alone_ms for each in results])
-        known = np.where(alone_ms > 0, alone_ms, np.nan)
         table = pd.DataFrame(
             {
                 "scheduler": pd.Categorical(names, list(self.schedulers)).repeat(sizes),
@@ -292,8 +349,6 @@ class Comparison:
                 "query": pd.Categorical([each.name for seed in seeds for each in sequences[seed].profiles]),
                 "arrival_s": np.concatenate([sequences[seed].arrival_ms for seed in seeds]) / 1000,
                 "jct_s": jct_ms / 1000,
-                "alone_s": alone_ms / 1000,
-                "slowdown": jct_ms / known,
             }
         )
         if any(sequence.attributes for sequence in sequences.values()):
@@ -309,6 +364,15 @@ class Comparison:
             table["tardiness_s"] = late_s.where(np.isfinite(table["deadline_s"]))
         return table
 
+    def _with_jobs(self) -> list[tuple[str, int, Result]]:
+        """List scheduler, seed and result of the finished experiments, except schedulers that were run elsewhere."""
+        return [
+            (name, seed, result)
+            for seed in self.finished
+            for name in self.schedulers
+            if (result := self._results[seed][name]).jct_ms.size
+        ]
+
     @cached_property
     def summary(self) -> dict[str, dict[str, float]]:
         """Scheduler -> means over the finished experiments; see ``summarise``.
@@ -321,7 +385,7 @@ class Comparison:
     @cached_property
     def compared(self) -> dict[str, dict[str, ShownMetric]]:
         """Scheduler -> metric in ``shown`` -> mean, and difference to ``best_heuristic``; see ``compare_metrics``."""
-        return compare_metrics(self.runs, self.schedulers, self.best_heuristic, self.shown)
+        return compare_metrics(self._runs_with(self.shown), self.schedulers, self.best_heuristic, self.shown)
 
     def table(self) -> pd.DataFrame:
         """Return ``summary`` as a table, one row per scheduler, float64."""
@@ -333,7 +397,8 @@ class Comparison:
 
         Schedulers tuned in hindsight count; schedulers that were run elsewhere do not.
         """
-        means = self.runs.groupby("scheduler")[self.compared_by].mean().reindex(self.heuristics).dropna()
+        runs = self._runs_with([self.compared_by])
+        means = runs.groupby("scheduler")[self.compared_by].mean().reindex(self.heuristics).dropna()
         if means.empty:
             return None
         return str(means.idxmax() if METRICS[self.compared_by].more_is_better else means.idxmin())
@@ -352,6 +417,7 @@ class Comparison:
             "training_seeds": list(self.training_seeds),
             "complete": self.complete,
             "best_heuristic": self.best_heuristic,
+            "times_alone": self.times_alone,
             "versions": versions(),
             **extra,
             "schedulers": {name: self._entry(name) for name in self.schedulers},
@@ -359,7 +425,8 @@ class Comparison:
         return json_text(content)
 
     def _entry(self, scheduler: str) -> dict[str, Any]:
-        spec, runs = self.schedulers[scheduler], self.runs[self.runs["scheduler"] == scheduler]
+        spec = self.schedulers[scheduler]
+        runs = self.measured[self.measured["scheduler"] == scheduler]
         entry: dict[str, Any] = {name: self.summary[scheduler][name] for name in SUMMARY}
         if self.shown:
             names = ("mean", "ci95", "difference", "difference_ci95")
@@ -422,6 +489,18 @@ def run_comparisons(
         for number, seed, results, episodes in pool.map(partial(run_item, tuned), items):
             comparisons[number]._add(seed, results, episodes)
             on_step(next(done), total)
+
+
+def _columns(metrics: Iterable[str]) -> list[str]:
+    """Return the columns of ``Comparison.runs`` with these metrics."""
+    columns = ["scheduler", "seed", *metrics]
+    columns.insert(columns.index("decisions"), "setting")
+    return columns
+
+
+def _slowdown(jct_ms: NDArray[np.float64], alone_ms: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return slowdowns, float64 [jobs]; NaN for a job that is incomplete, or whose time alone is 0."""
+    return jct_ms / np.where(alone_ms > 0, alone_ms, np.nan)
 
 
 def _by_name(schedulers: Sequence[SchedulerLike]) -> dict[str, SchedulerLike]:

@@ -10,11 +10,11 @@ add an entry to ``METRICS``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from simulator.cluster.record import EpisodeRecord
 
 __all__ = [
-    "METRICS", "SHOWN", "Interval", "Metric", "ShownMetric", "bootstrap_interval", "ci95",
+    "METRICS", "RELATIVE", "SHOWN", "Interval", "Metric", "ShownMetric", "bootstrap_interval", "ci95",
     "compare_metrics", "mean_interval", "measure", "paired_change", "summarise",
 ]  # fmt: skip
 
@@ -128,9 +128,21 @@ def _load(record: EpisodeRecord) -> float:
     return record.busy_until(last_ms) / (last_ms * record.config.num_executors) if last_ms else math.nan
 
 
-def _slowdown(record: EpisodeRecord) -> float:
-    known = record.slowdown[~np.isnan(record.slowdown)]
+def _mean_slowdown(slowdown: NDArray[np.float64]) -> float:
+    known = slowdown[~np.isnan(slowdown)]
     return float(known.mean()) if known.size else math.nan
+
+
+def _worst_slowdown(slowdown: NDArray[np.float64]) -> float:
+    known = slowdown[~np.isnan(slowdown)]
+    return float(known.max()) if known.size else math.nan
+
+
+#: Columns of ``METRICS`` that take the times of the jobs alone -> function of the slowdowns, float64 [num_jobs].
+RELATIVE: dict[str, Callable[[NDArray[np.float64]], float]] = {
+    "slowdown": _mean_slowdown,
+    "worst_slowdown": _worst_slowdown,
+}
 
 
 def _percentile(percent: int) -> Metric:
@@ -180,7 +192,7 @@ METRICS: dict[str, Metric] = {
     "fragmentation": Metric("Unused", ".1%", lambda record: record.fragmentation["memory"], name="unused"),
     "decisions": Metric("Decisions", ",.0f", lambda record: record.num_decisions),
     "guarded": Metric("Guarded", ",.0f", lambda record: record.num_guarded),
-    "slowdown": Metric("Slowdown", ".1f", _slowdown, name="slowdown"),
+    "slowdown": Metric("Slowdown", ".1f", lambda record: _mean_slowdown(record.slowdown), name="slowdown"),
     "failed_jobs": Metric("Failed", ",.0f", lambda record: record.failed_job.size),
     "p50_jct_s": _percentile(50),
     "p99_jct_s": _percentile(99),
@@ -210,9 +222,13 @@ METRICS: dict[str, Metric] = {
 SHOWN = {metric.name: column for column, metric in METRICS.items() if metric.name}
 
 
-def measure(record: EpisodeRecord) -> dict[str, float]:
-    """Return all ``METRICS`` of a complete episode; NaN for metrics that need further episodes."""
-    return {name: metric.of(record) for name, metric in METRICS.items()}
+def measure(record: EpisodeRecord, without: Container[str] = ()) -> dict[str, float]:
+    """Return ``METRICS`` of a complete episode; NaN for metrics that need further episodes.
+
+    Args:
+        without: columns to leave out, such as ``RELATIVE``.
+    """
+    return {name: metric.of(record) for name, metric in METRICS.items() if name not in without}
 
 
 def ci95(metric: str) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.evaluation.conditions import CompareError, Conditions
-from decima.evaluation.metrics import measure
+from decima.evaluation.metrics import RELATIVE, measure
 from decima.evaluation.variants import ALPHAS, GRIDS, TUNED, fair_rule, guarantee_metrics, tuned_once
 from decima.registry import make_scheduler
 from decima.schedulers.guarantees import guarded, split_guarantees
@@ -154,14 +154,13 @@ class Result(NamedTuple):
 
     Attributes:
         setting: chosen setting of a tuned scheduler; empty for other schedulers.
+        metrics: column -> value, for ``METRICS`` without ``RELATIVE``.
         jct_ms: float64 [num_jobs]; empty if unknown.
-        alone_ms: expected JCT of each job alone on this cluster, float64 [num_jobs].
     """
 
     setting: str
     metrics: dict[str, float]
     jct_ms: NDArray[np.float64] = np.empty(0)
-    alone_ms: NDArray[np.float64] = np.empty(0)
 
 
 @dataclass(frozen=True)
@@ -232,10 +231,10 @@ def run_item(
 
     results = {}
     for name, record in episodes.items():
-        metrics = measure(record) | (plan.further(record) if plan.further else {})
+        metrics = measure(record, without=RELATIVE) | (plan.further(record) if plan.further else {})
         if guarantees := split_guarantees(specs[name])[1]:
             metrics |= guarantee_metrics(record, guarantees, fair)
-        results[name] = Result(found[specs[name]][0], metrics, record.jct_ms, record.alone_ms)
+        results[name] = Result(found[specs[name]][0], metrics, record.jct_ms)
     return number, seed, results, episodes if keep else {}
 
 
@@ -337,5 +336,6 @@ def _compile(shared: tuple[ClusterConfig, JobSequence], item: tuple[str, str]) -
     (cluster, sequence), (part, scheduler) = shared, item
     engine: Literal["compiled", "simpy"] = "compiled" if part == ENGINE else "simpy"
     with suppress(SchedulingError):  # no job can complete: the comparison reports it
-        measure(run_episode(replace(cluster, engine=engine), sequence, make_scheduler(scheduler)))
+        record = run_episode(replace(cluster, engine=engine), sequence, make_scheduler(scheduler))
+        measure(record, without=RELATIVE)
     return part

@@ -317,7 +317,7 @@ def comparison_pictures(comparison: Comparison) -> dict[str, Callable[[], Figure
     ends_s = [record.end_ms / 1000 for record in episodes.values()]
     jct_s = {
         str(name): mine.to_numpy()
-        for name, mine in comparison.runs.groupby("scheduler", sort=False)["mean_jct_s"]
+        for name, mine in comparison.measured.groupby("scheduler", sort=False)["mean_jct_s"]
         if name in episodes
     }
     pictures: dict[str, Callable[[], Figure]] = {
@@ -332,7 +332,7 @@ def comparison_pictures(comparison: Comparison) -> dict[str, Callable[[], Figure
     pictures["jct-cdf"] = partial(plot_jct_cdf, jct_s)
     if any(np.ptp(record.sequence.arrival_ms) > 0 for record in episodes.values()):
         pictures["jobs-in-system"] = lambda: (
-            plot_mean_jobs_in_system(comparison.jobs)
+            plot_mean_jobs_in_system(comparison.measured_jobs)
             if len(seeds) > 1
             else plot_jobs_in_system(episodes, f"Seed {min(seeds)}")
         )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from rich.table import Table
 
 from decima.evaluation.comparison import Comparison
-from decima.evaluation.metrics import METRICS, Interval, paired_change
+from decima.evaluation.metrics import METRICS, RELATIVE, Interval, paired_change
 from decima.evaluation.variants import TUNED, fair_rule
 from decima.registry import ANY_POLICY, LEARNED, PARAMETERS
 from decima.schedulers.guarantees import split_guarantees
@@ -32,11 +32,13 @@ def comparison_report(
     *,
     by: Literal["query", "tenant"] | None = None,
     others: Sequence[Comparison] = (),
+    with_json: bool = True,
 ) -> Report:
     """Return tables, notes and JSON of a comparison with at least one finished experiment.
 
     ``left_out``: omitted policy -> quantities out of its training distribution. ``by`` adds a table of the mean JCT of
-    groups of jobs; ``others`` are complete comparisons whose tables are shown, too.
+    groups of jobs; ``others`` are complete comparisons whose tables are shown, too. Without ``with_json`` the JSON is
+    empty, so that the times of jobs alone are computed only if a table shows the slowdown.
     """
     entries = [
         {"scheduler": f"{LEARNED}:{policy}", "outside_training": found} for policy, found in left_out.items()
@@ -47,7 +49,7 @@ def comparison_report(
             *([] if by is None else [group_table(comparison, by)]),
         ],
         notes=[*comparison_notes(comparison), *notes],
-        json=comparison.to_json(command=command, left_out=entries),
+        json=comparison.to_json(command=command, left_out=entries) if with_json else "",
     )
 
 
@@ -78,7 +80,7 @@ def group_table(comparison: Comparison, by: Literal["query", "tenant"] = "query"
     Columns are the best heuristic and the learned schedulers (without these, all others), with the difference from
     the best heuristic.
     """
-    best, jobs = comparison.best_heuristic, comparison.jobs
+    best, jobs = comparison.best_heuristic, comparison.measured_jobs
     others = [name for name in comparison.schedulers if name != best]
     learned = [name for name in others if name in comparison.misfits or name in ANY_POLICY]
     shown = ([] if best is None else [best]) + (learned or others)
@@ -99,7 +101,7 @@ def group_table(comparison: Comparison, by: Literal["query", "tenant"] = "query"
 def comparison_notes(comparison: Comparison) -> list[str]:
     """Return notes on the table, one sentence each."""
     schedulers, best = comparison.schedulers, comparison.best_heuristic
-    runs = {str(name): mine for name, mine in comparison.runs.groupby("scheduler", sort=False)}
+    runs = {str(name): mine for name, mine in comparison.measured.groupby("scheduler", sort=False)}
     first = METRICS[comparison.compared_by]
     what = "mean JCT" if comparison.compared_by == "mean_jct_s" else first.heading
     tails = (
@@ -114,6 +116,8 @@ def comparison_notes(comparison: Comparison) -> list[str]:
             f"vs best: difference of the {what}{points} from that of {best}, the best heuristic (not learned); "
             "paired by experiment."
         )
+    if shows_slowdown(comparison):
+        notes += _slowdown_notes(comparison)
     notes += [_tuning(comparison, name, runs[name]) for name, spec in schedulers.items() if spec in TUNED]
     notes += [
         f"No stage fits executors of {_class_text(kind)}." for kind in comparison.conditions.idle_classes
@@ -138,6 +142,22 @@ def comparison_notes(comparison: Comparison) -> list[str]:
     return notes
 
 
+def shows_slowdown(comparison: Comparison) -> bool:
+    """Return whether the table of a comparison needs the times of the jobs alone."""
+    return not RELATIVE.keys().isdisjoint(comparison.shown or COLUMNS)
+
+
+def _slowdown_notes(comparison: Comparison) -> list[str]:
+    """Return a note on estimated times of jobs alone; empty if all were simulated."""
+    jobs, estimated, error = comparison.times_alone.values()
+    if not estimated:
+        return []
+    return [
+        f"Slowdown: for {estimated:,} of {jobs:,} jobs the time alone is an estimate; 95 % of such estimates are "
+        f"within {error:.0%}."
+    ]
+
+
 def _guarantee_notes(comparison: Comparison, scheduler: str, runs: pd.DataFrame) -> list[str]:
     """Return notes on a scheduler's guarantees, one sentence each; empty for a scheduler without guarantees.
 
@@ -153,7 +173,7 @@ def _guarantee_notes(comparison: Comparison, scheduler: str, runs: pd.DataFrame)
         text += f" (in the first experiment {where})" if where else ""
     plain = next((name for name, spec in comparison.schedulers.items() if spec == base), None)
     if plain is not None:
-        jct_s = comparison.runs.set_index("scheduler")["mean_jct_s"]
+        jct_s = comparison.measured.set_index("scheduler")["mean_jct_s"]
         cost = paired_change(jct_s[[scheduler]], jct_s[[plain]])
         text += f"; mean JCT {interval_text(cost, '+.1%')} against {plain}"
     notes = [f"{text}."]

@@ -107,10 +107,10 @@ def _data(comparison: Comparison) -> dict[str, Any]:
         "records": [_record(each) for each in episodes.values()],
         "figures": {
             "experiments": _distribution(
-                comparison.runs, "mean_jct_s", "Mean JCT of an experiment (s)", "Fraction of experiments"
+                comparison.measured, "mean_jct_s", "Mean JCT of an experiment (s)", "Fraction of experiments"
             ),
             "all-jobs": _distribution(
-                comparison.jobs, "jct_s", "JCT of a job, all experiments (s)", "Fraction of jobs"
+                comparison.measured_jobs, "jct_s", "JCT of a job, all experiments (s)", "Fraction of jobs"
             ),
         },
     }

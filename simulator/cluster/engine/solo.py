@@ -125,7 +125,8 @@ def _find(
         known = cached.read(cluster, {each for each in digests if each not in known}) | known
     missing = {digest: each for digest, each in zip(digests, profiles, strict=True) if digest not in known}
     new: dict[bytes, Known] = {}
-    on_step(0, len(missing))
+    if missing:
+        on_step(0, len(missing))
     try:
         for digest, found in zip(missing, _compute(list(missing.values()), config), strict=True):
             new[digest] = (found.limit, found.mean_ms, found.error)
