@@ -14,9 +14,9 @@ from simulator.cluster.observation import JOB, STAGE
 from simulator.compiled import compiled, inner
 
 JOB_BYTES, STAGE_BYTES, NOISE_BYTES, TASK_BYTES = (row.itemsize for row in (JOB, STAGE, NOISE, TASK))
-#: Indices in ``cluster.end`` of the ends of the preceding tables, where these tables begin.
+#: Indices of tables in ``cluster.start``.
 SEEN_JOBS, SEEN_STAGES, NOISES, TASKS = (
-    State._fields.index(name) - 1 for name in ("seen_jobs", "seen_stages", "noise", "tasks")
+    State._fields.index(name) for name in ("seen_jobs", "seen_stages", "noise", "tasks")
 )
 
 #: Actions of ``advance``.
@@ -130,12 +130,12 @@ def copy_without_log(memory, copy):
     tasks that are not running.
     """
     state, records, copy = view(memory), memory[0].view(np.int64), copy.view(np.int64)
-    cluster, end, num_classes = state.cluster[0], state.cluster[0].end, state.cluster[0].num_classes
-    _copy(records, copy, 0, end[SEEN_JOBS])
+    cluster, start, num_classes = state.cluster[0], state.cluster[0].start, state.cluster[0].num_classes
+    _copy(records, copy, 0, start[SEEN_JOBS])
     for class_id in range(num_classes):
-        first = end[SEEN_JOBS] + class_id * len(state.jobs) * JOB_BYTES
+        first = start[SEEN_JOBS] + class_id * len(state.jobs) * JOB_BYTES
         _copy(records, copy, first, cluster.num_live * JOB_BYTES)
-        first = end[SEEN_STAGES] + class_id * len(state.stages) * STAGE_BYTES
+        first = start[SEEN_STAGES] + class_id * len(state.stages) * STAGE_BYTES
         _copy(records, copy, first, cluster.num_rows * STAGE_BYTES)
     for place in range(cluster.num_live):
         _copy_noise(state, records, copy, state.live[place])
@@ -143,16 +143,15 @@ def copy_without_log(memory, copy):
         _copy_noise(state, records, copy, job)
     for place in range(cluster.num_running):
         task = state.executors[state.heap[place].executor].task
-        _copy(records, copy, end[TASKS] + task * TASK_BYTES, TASK_BYTES)
+        _copy(records, copy, start[TASKS] + task * TASK_BYTES, TASK_BYTES)
 
 
 @inner
 def _copy_noise(state, source, target, job):
     first, last = state.stages[state.jobs[job].first_stage], state.stages[state.jobs[job].end_stage - 1]
     num_tasks = last.first_task + last.num_tasks - first.first_task
-    _copy(
-        source, target, state.cluster[0].end[NOISES] + first.first_task * NOISE_BYTES, num_tasks * NOISE_BYTES
-    )
+    start = state.cluster[0].start[NOISES] + first.first_task * NOISE_BYTES
+    _copy(source, target, start, num_tasks * NOISE_BYTES)
 
 
 @inner

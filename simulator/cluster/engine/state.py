@@ -11,15 +11,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numba
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simulator.cluster.config import ClusterConfig, check_demands
 from simulator.cluster.engine.posterior import BELIEF, ESTIMATE, records
 from simulator.cluster.engine.profiles import LEVEL, STAGE, block_starts, pack
+from simulator.cluster.engine.tables import define, pointer_to
 from simulator.cluster.observation import JOB as JOB_ROW
 from simulator.cluster.observation import STAGE as STAGE_ROW
-from simulator.compiled import compiled, record
+from simulator.compiled import inner, record
 from workloads.arrivals import JobSequence
 
 if TYPE_CHECKING:
@@ -47,7 +49,13 @@ CLUSTER = record(
     ("num_lost", _INT),  # lost task runs that Python has not read yet
     ("now", _FLOAT),  # time of the last change of the pools, ms
     ("idle_ms", _FLOAT),  # sum of times when executors left pools, minus times when they entered a pool
-    ("end", _INT, (23,)),  # ends of the tables in `Memory`, bytes
+    # The tables, see `State`.
+    ("start", _INT, (24,)),  # their starts in the block, and its end, bytes
+    ("length", _INT, (23,)),  # their numbers of records
+    ("values_at", _INT),  # address of `values`, which is not in the block
+    ("num_values", _INT),
+    ("moves_at", _INT),
+    ("most_moves", _INT),
     # The open round.
     ("offered", _INT),  # executors still to be committed; 0: no round is open
     ("offered_class", _INT),  # class of the offered executors
@@ -245,42 +253,49 @@ class State(NamedTuple):
 Memory = tuple[NDArray[np.uint8], NDArray[np.float64], NDArray[np.void]]
 
 
+#: Record types of the tables in the block, in the order of ``State``.
+TABLES: tuple[np.dtype[Any], ...] = (
+    CLUSTER, CLASS, EXECUTOR, _INT, COMMITMENT, RUNNING, JOB, _INT, STAGE, PAIR, POOL, SOURCE, _INT, LEVEL, BELIEF,
+    ESTIMATE, JOB_ROW, STAGE_ROW, NOISE, TASK, LOST, CHANGE, _FLOAT,
+)  # fmt: skip
+
+
 def state_of(memory: Memory) -> State:
     """Return views of the tables in ``Memory``."""
     records, values, moves = memory
-    cluster = records[:_CLUSTER_BYTES].view(CLUSTER)
-    end = cluster[0].end
-    return State(
-        cluster,
-        records[end[0] : end[1]].view(CLASS),
-        records[end[1] : end[2]].view(EXECUTOR),
-        records[end[2] : end[3]].view(np.int64),
-        records[end[3] : end[4]].view(COMMITMENT),
-        records[end[4] : end[5]].view(RUNNING),
-        records[end[5] : end[6]].view(JOB),
-        records[end[6] : end[7]].view(np.int64),
-        records[end[7] : end[8]].view(STAGE),
-        records[end[8] : end[9]].view(PAIR),
-        records[end[9] : end[10]].view(POOL),
-        records[end[10] : end[11]].view(SOURCE),
-        records[end[11] : end[12]].view(np.int64),
-        records[end[12] : end[13]].view(LEVEL),
-        records[end[13] : end[14]].view(BELIEF),
-        records[end[14] : end[15]].view(ESTIMATE),
-        records[end[15] : end[16]].view(JOB_ROW),
-        records[end[16] : end[17]].view(STAGE_ROW),
-        records[end[17] : end[18]].view(NOISE),
-        records[end[18] : end[19]].view(TASK),
-        records[end[19] : end[20]].view(LOST),
-        records[end[20] : end[21]].view(CHANGE),
-        records[end[21] : end[22]].view(np.float64),
-        values,
-        moves,
-    )
+    start = records[:_CLUSTER_BYTES].view(CLUSTER)[0].start
+    tables = [records[start[place] : start[place + 1]].view(dtype) for place, dtype in enumerate(TABLES)]
+    return State._make([*tables, values, moves])
 
 
-#: ``state_of`` for compiled code.
-view = compiled(state_of)
+def _define_tables() -> None:
+    """Tell compiled code where the cluster's record has the starts and lengths of the tables."""
+    assert CLUSTER.fields
+    offset = {name: each[1] for name, each in CLUSTER.fields.items()}
+    tables = {}
+    for number, (name, dtype) in enumerate(zip(State._fields, TABLES, strict=False)):
+        tables[name] = dtype, offset["start"] + 8 * number, offset["length"] + 8 * number, False
+    tables["values"] = _FLOAT, offset["values_at"], offset["num_values"], True
+    tables["moves"] = MOVE, offset["moves_at"], offset["most_moves"], True
+    define(tables)
+
+
+_define_tables()
+
+
+@inner(arrays=True)
+def _view(memory):  # type: ignore[no-untyped-def]
+    """Return a pointer to the tables, which has the same attributes as ``State``."""
+    records, values, moves = memory
+    state: Any = pointer_to(records)  # type: ignore[call-arg]
+    cluster = state.cluster[0]
+    cluster.values_at, cluster.num_values = values.ctypes.data, len(values)
+    cluster.moves_at, cluster.most_moves = moves.ctypes.data, len(moves)
+    return state
+
+
+#: Function for compiled code that returns the tables in ``Memory``.
+view = state_of if numba.config.DISABLE_JIT else _view  # type: ignore[attr-defined]
 
 
 def allocate(
@@ -305,35 +320,30 @@ def allocate(
     num_tasks = np.array([job.stages["num_tasks"].sum() for job in packed])
     num_executors, num_classes = config.num_executors, len(config.executor_classes)
     num_pools, num_pairs = (len(packed) + 1) * num_classes, num_stages.sum() * num_classes
-    # Record types and numbers of records, in the order of ``State``.
-    tables: list[tuple[np.dtype[Any], int]] = [
-        (CLUSTER, 1),
-        (CLASS, num_classes),
-        (EXECUTOR, num_executors),
-        (_INT, num_executors),
-        (COMMITMENT, num_executors),
-        (RUNNING, num_executors),
-        (JOB, len(packed)),
-        (_INT, len(packed)),
-        (STAGE, num_stages.sum()),
-        (PAIR, num_pairs),
-        (POOL, num_pools),
-        (SOURCE, num_pools + num_pairs),
-        (_INT, num_edges.sum()),
-        (LEVEL, sum(len(job.levels) for job in distinct.values())),
-        (BELIEF, len(estimates)),
-        (ESTIMATE, num_stages.sum() if estimates else 0),
-        (JOB_ROW, num_classes * len(packed)),
-        (STAGE_ROW, num_classes * num_stages.sum()),
-        (NOISE, num_tasks.sum()),
-        (TASK, num_tasks.sum()),
-        (LOST, num_tasks.sum() + 4 * num_executors if config.faults.active else 0),
-        (CHANGE, 2 * len(packed)),
-        (_FLOAT, num_stages.sum() if config.faults.speculation else 0),
+    lengths = [
+        1,
+        num_classes,
+        *[num_executors] * 4,
+        *[len(packed)] * 2,
+        num_stages.sum(),
+        num_pairs,
+        num_pools,
+        num_pools + num_pairs,
+        num_edges.sum(),
+        sum(len(job.levels) for job in distinct.values()),
+        len(estimates),
+        num_stages.sum() if estimates else 0,
+        num_classes * len(packed),
+        num_classes * num_stages.sum(),
+        *[num_tasks.sum()] * 2,
+        num_tasks.sum() + 4 * num_executors if config.faults.active else 0,
+        2 * len(packed),
+        num_stages.sum() if config.faults.speculation else 0,
     ]
-    end = np.cumsum([dtype.itemsize * size for dtype, size in tables])
-    block = np.zeros(end[-1], dtype=np.uint8)
-    block[:_CLUSTER_BYTES].view(CLUSTER)["end"] = end
+    start = np.cumsum([0, *(dtype.itemsize * size for dtype, size in zip(TABLES, lengths, strict=True))])
+    block = np.zeros(start[-1], dtype=np.uint8)
+    block[:_CLUSTER_BYTES].view(CLUSTER)["start"] = start
+    block[:_CLUSTER_BYTES].view(CLUSTER)["length"] = lengths
     values = np.concatenate([job.values for job in distinct.values()])
     memory = block, values, moves_table(config)
     state = state_of(memory)
