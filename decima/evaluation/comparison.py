@@ -253,7 +253,7 @@ class Comparison:
         Columns: ``scheduler`` (str), ``seed`` (int64), ``METRICS`` (float64; int64 for counts), and ``setting``
         (str), the chosen setting of a tuned scheduler.
         """
-        alone_ms = {seed: self._alone_ms(seed) for seed in self.finished}
+        alone_ms = {seed: self._alone_ms(seed) for _, seed, _ in self._with_jobs()}
         slowdowns = [
             _slowdown(result.jct_ms, alone_ms[seed])
             if (result := self._results[seed][name]).jct_ms.size

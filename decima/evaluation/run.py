@@ -24,7 +24,9 @@ from decima.registry import make_scheduler
 from decima.schedulers.guarantees import guarded, split_guarantees
 from decima.workers.pool import make_workers
 from simulator import compiled
+from simulator.cluster.alone_cache import cluster_text, content_digest, shipped
 from simulator.cluster.base import SchedulingError
+from simulator.cluster.engine.solo import search_all
 from simulator.cluster.episode import DecidesStages, run_episode, start_episode
 from simulator.compiled import is_compiled, mark_compiled
 from workloads.arrivals import JobSequence
@@ -286,6 +288,8 @@ def decisions(conditions: Conditions, seed: int, scheduler: DecidesStages) -> li
 PACKAGES = (Path(__file__).parents[1], Path(compiled.__file__).parent)
 #: Part of the compiled code that all schedulers need.
 ENGINE = "engine"
+#: Part of the compiled code that simulates jobs alone, unless their times ship with the package.
+ALONE = "jobs alone"
 #: Schedulers with compiled code, slowest to compile first.
 COMPILED = (
     "decima",
@@ -317,10 +321,16 @@ def compile_parts(
     """
     named = {each.partition(":")[0].partition(",")[0]: each for each in schedulers}
     parts = {ENGINE: "fair", **{name: named[name] for name in COMPILED if name in named}}
-    missing = [(part, scheduler) for part, scheduler in parts.items() if not is_compiled(part, PACKAGES)]
-    if not missing or isinstance(workers, str):
+    if isinstance(workers, str):
         return
+    missing = [(part, scheduler) for part, scheduler in parts.items() if not is_compiled(part, PACKAGES)]
     jobs = conditions.sequence(conditions.seed)
+    if not is_compiled(ALONE, PACKAGES):
+        known = shipped(cluster_text(conditions.cluster))
+        if any(content_digest(profile) not in known for profile in jobs.profiles):
+            missing.append((ALONE, ""))
+    if not missing:
+        return
     num_tasks = np.array([sum(stage.num_tasks for stage in profile.stages) for profile in jobs.profiles])
     small = tuple(jobs.profiles[job] for job in np.argsort(num_tasks)[:NUM_JOBS])
     arrival_ms = np.arange(len(small), dtype=np.float64) * conditions.cluster.moving_delay_ms
@@ -334,6 +344,9 @@ def compile_parts(
 
 def _compile(shared: tuple[ClusterConfig, JobSequence], item: tuple[str, str]) -> str:
     (cluster, sequence), (part, scheduler) = shared, item
+    if part == ALONE:
+        search_all(sequence.profiles[:1], cluster)
+        return part
     engine: Literal["compiled", "simpy"] = "compiled" if part == ENGINE else "simpy"
     with suppress(SchedulingError):  # no job can complete: the comparison reports it
         record = run_episode(replace(cluster, engine=engine), sequence, make_scheduler(scheduler))

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,18 +12,28 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decima.evaluation import CompareError, Comparison, run as run_module, run_comparisons
+from decima.evaluation import (
+    CompareError,
+    Comparison,
+    Conditions,
+    comparison as comparison_module,
+    run as run_module,
+    run_comparisons,
+)
 from decima.evaluation.run import Decided, best_for_all, best_settings, decisions, run_scheduler, sweep, sweep_ms
 from decima.evaluation.variants import ALPHAS, GRIDS, HINDSIGHT, MAKESPAN_HINDSIGHT, TUNED
 from decima.registry import make_scheduler
 from decima.schedulers import Fifo, Scheduler
 from decima.schedulers.base import SchedulerError
+from decima.show.report import comparison_notes, comparison_report, comparison_table, shows_slowdown
 from simulator import Decision, Observation
 from simulator.cluster.config import DECIMA_SIM, ClusterConfig, Semantics, parse_classes
+from simulator.cluster.engine.solo import TimeAlone, times_alone
 from tests.cases import cases
 from tests.decima.evaluation.examples import CLUSTER, LIBRARY, OWN, comparison, conditions, finished, run, runs_of
 from tests.refusal import one_line
-from workloads import AttributeDistribution, JobSequence, Workload
+from tests.simulator.cluster.build import job
+from workloads import AttributeDistribution, JobProfile, JobSequence, StageProfile, TaskDurations, Workload
 
 
 @pytest.fixture
@@ -79,6 +90,52 @@ def test_intervals_and_names_of_schedulers() -> None:
     assert compared.table().index.tolist() == ["ours", "fair", "elsewhere"]
     assert runs_of(compared, "elsewhere")["mean_jct_s"].tolist() == [5.0, 6.0, 7.0]
     assert runs_of(compared, "fair").equals(fair)
+
+
+def test_times_alone_are_computed_once_and_only_for_slowdowns(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[int] = []
+
+    def recorded(profiles: Iterable[JobProfile], *arguments: Any) -> list[TimeAlone]:
+        found = times_alone(profiles, *arguments)
+        computed.append(len(found))
+        return found
+
+    monkeypatch.setattr(comparison_module, "times_alone", recorded)
+    jobs = len(conditions().sequence(5))
+    means = Comparison(conditions(), ["fifo", "fair"], show=("mean", "p95"))
+    means.run(1)
+    report = comparison_report(means, "decima compare", {}, by="query", with_json=False)
+    assert (len(report.tables), report.json) == (2, "")
+    assert not shows_slowdown(means)
+    assert {"slowdown", "worst_slowdown"}.isdisjoint(means.measured)
+    assert {"slowdown", "alone_s"}.isdisjoint(means.measured_jobs)
+    assert repr(means)
+    assert computed == []
+    assert means.summary["fifo"]["slowdown"] == means.runs["slowdown"][:3].mean()
+    assert means.jobs["slowdown"].size == 6 * jobs
+    assert "slowdown" in means.to_json()
+    assert computed == [3 * jobs]
+    for shown in ((), ("worst-slowdown",)):
+        compared = Comparison(conditions(), ["fifo", "fair"], show=shown)
+        compared.run(1)
+        assert computed == [3 * jobs]
+        assert shows_slowdown(compared)
+        compared.find_times_alone()
+        comparison_table(compared)
+        assert computed.pop() == 3 * jobs
+        assert list(compared.runs) == list(means.runs)
+
+
+def test_estimated_times_alone_are_told() -> None:
+    large = job(*[StageProfile(400, TaskDurations.sampled([900.0, 1100.0]))] * 2)
+    small = replace(job(StageProfile(2, TaskDurations.constant(1000.0))), name="small")
+    sequence = JobSequence((large, small, large), np.arange(3.0))
+    compared = Comparison(Conditions(Workload((large, small), sequence, "two"), num_experiments=1), ["fair"])
+    compared.run(1)
+    assert compared.times_alone == {"jobs": 3, "estimated": 2, "error": 0.1}
+    assert json.loads(compared.to_json())["times_alone"] == compared.times_alone
+    note = "Slowdown: for 2 of 3 jobs the time alone is an estimate; 95 % of such estimates are within 10%."
+    assert note in comparison_notes(compared)
 
 
 def test_jobs_are_rows_with_their_attributes() -> None:

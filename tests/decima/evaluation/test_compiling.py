@@ -9,8 +9,8 @@ from decima.evaluation import Comparison, Conditions, run
 from decima.policy.compiled import network
 from decima.schedulers import adaptive_srpt, packed_srpt, priced_srpt
 from simulator import ClusterConfig, Faults
-from simulator.cluster.engine import commands
-from workloads import Workload, synthetic_profiles
+from simulator.cluster.engine import commands, solo
+from workloads import Workload, embedded_tpch, synthetic_profiles
 
 CONDITIONS = Conditions(Workload(synthetic_profiles(), None, "synthetic"), num_jobs=3, num_experiments=1)
 
@@ -32,16 +32,20 @@ def test_parts_that_are_not_compiled_are_compiled_before_the_episodes(compiled: 
             lambda done, total: steps.append(("run", done, total)),
             lambda done, total: steps.append(("compile", done, total)),
         )
-    assert compiled == [run.ENGINE, "decima", "priced-srpt"]
+    assert compiled == [run.ENGINE, "decima", "priced-srpt", run.ALONE]
     runs = [("run", done, 3) for done in (1, 2, 3)]
-    assert steps == [*(("compile", done, 3) for done in range(4)), *runs, *runs]
+    assert steps == [*(("compile", done, 4) for done in range(5)), *runs, *runs]
 
 
 @pytest.mark.usefixtures("compiled")
 def test_code_that_is_compiled(compiled: list[str]) -> None:
     cluster = ClusterConfig(faults=Faults(capacity=((0.0, 0),)))
     run.compile_parts(replace(CONDITIONS, cluster=cluster), ["fifo"], 1)
-    assert compiled == [run.ENGINE]
+    assert compiled == [run.ENGINE, run.ALONE]
+    del compiled[:]
+    run.compile_parts(Conditions(Workload(embedded_tpch(), None, "tpch")), ["fifo"], 1)
+    assert compiled == [run.ENGINE], "the times of these jobs alone are known"
+    compiled.append(run.ALONE)
     run.compile_parts(CONDITIONS, ["fifo"], "ray:2", lambda done, total: pytest.fail("compiled here"))
 
 
@@ -51,11 +55,13 @@ def test_the_episode_that_compiles_calls_what_all_others_call() -> None:
     """It compiles for the right types: an experiment afterwards compiles nothing."""
     entries = (
         *(commands.observe, commands.advance, network.act, priced_srpt._choose, packed_srpt._choose),
-        adaptive_srpt._choose_stage,
+        *(adaptive_srpt._choose_stage, solo.run_alone),
     )
     schedulers = ["fifo", "priced-srpt", "adaptive-srpt", "packed-srpt", "decima:tpch-batch"]
     run.compile_parts(CONDITIONS, schedulers, 1)
     before = [list(entry.overloads) for entry in entries]
     assert all(before)
-    Comparison(CONDITIONS, schedulers).run(1)
+    compared = Comparison(CONDITIONS, schedulers)
+    compared.run(1)
+    assert len(compared.jobs["slowdown"])
     assert [list(entry.overloads) for entry in entries] == before
