@@ -182,7 +182,7 @@ class _Work:
         try:
             with children_ignore(signal.SIGINT, signal.SIGTERM):  # submitting may start a process
                 return pool.submit(_work, self._function, item)
-        except RuntimeError as error:  # the pool is broken or closed
+        except Exception as error:  # the pool is broken, no process starts, or ``shared`` cannot be pickled
             failed = Future[Any]()
             failed.set_exception(error)
             return failed

@@ -5,19 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol
 
+import simulator
 from simulator.cluster.base import BaseCluster
 from simulator.cluster.cluster import Cluster
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.log import NOTHING_KEPT
 from simulator.cluster.observation import Decision, Observation
 from simulator.cluster.record import EpisodeRecord
-from simulator.cluster.reference import ReferenceCluster
 from workloads.arrivals import JobSequence
 from workloads.errors import ConfigError, check_instance
 
 __all__ = ["DecidesStages", "make_cluster", "run_episode", "start_episode"]
-
-_ENGINES: dict[str, type[BaseCluster]] = {"compiled": Cluster, "simpy": ReferenceCluster}
 
 
 class DecidesStages(Protocol):
@@ -44,7 +42,9 @@ def make_cluster(config: ClusterConfig, sequence: JobSequence) -> BaseCluster:
     """
     check_instance(config, ClusterConfig, "config", ConfigError)
     check_instance(sequence, JobSequence, "sequence", ConfigError)
-    return _ENGINES[config.engine](config, sequence)
+    if config.engine == "simpy":
+        return simulator.ReferenceCluster(config, sequence)  # imported only now
+    return Cluster(config, sequence)
 
 
 def start_episode(config: ClusterConfig, sequence: JobSequence, scheduler: DecidesStages) -> BaseCluster:

@@ -1,20 +1,22 @@
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from decima.workers import pool as module
+from decima.workers import pool as module, processes
 from decima.workers.pool import WorkerError, check_workers, make_workers, map_in_order
 from tests.cases import cases
 from tests.decima.workers.ray_cluster import NEEDS_RAY, check_that_silence_is_refused, ray_cluster
-from tests.programs import started
+from tests.programs import ctrl_c_strikes, started
 
 #: Workers of each kind, for tests of behaviour that all kinds share.
 WORKERS = [1, 2, pytest.param("ray:2", marks=[pytest.mark.slow, NEEDS_RAY])]
@@ -142,6 +144,89 @@ def test_an_interruption_ends_the_workers_at_once(spec: int | str) -> None:
         interrupted()
     assert time.monotonic() - before < 500
     assert not multiprocessing.active_children()
+
+
+@pytest.fixture
+def _starts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes start while the calling process runs its first work items."""
+    for name, value in {"LOOK_S": 0.01, "LOADING_S": 0.0, "START_S": 0.01}.items():
+        monkeypatch.setattr(processes, name, value)
+
+
+def process_of(shared: None, item: int) -> tuple[int, int]:
+    time.sleep(0.02)
+    return item, os.getpid()
+
+
+@pytest.mark.usefixtures("_starts_at_once")
+def test_the_caller_works_along_with_other_processes() -> None:
+    with make_workers(None, 3, works_along=True) as workers:
+        assert workers.count == 3
+        for _ in range(2):  # the second time the processes are there
+            results = []
+            while len(results) < 50 or len({process for _, process in results}) < 3:  # on a busy machine
+                results = list(workers.map(process_of, range(50 + len(results))))
+            assert sorted(item for item, _ in results) == list(range(len(results)))
+            assert len({process for _, process in results}) == 3
+            assert os.getpid() in dict(map(reversed, results))  # type: ignore[call-overload]
+    assert not multiprocessing.active_children()
+
+
+def test_no_process_starts_for_little_work() -> None:
+    with make_workers(10, 3, works_along=True) as workers:
+        assert dict(workers.map(scaled, range(100))) == {item: 10 * item for item in range(100)}
+        assert not multiprocessing.active_children()
+
+
+def waiting_in(caller: int, item: int) -> int:
+    if os.getpid() == caller:
+        time.sleep(600)
+    return item
+
+
+@pytest.mark.usefixtures("_starts_at_once")
+def test_processes_start_while_the_caller_is_in_its_first_item(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller's item never ends. When processes have done all others, Ctrl-C ends it."""
+    finish, others = processes._Work._finish, []
+
+    def interrupt_after_the_last(*given: Any) -> None:
+        finish(*given)
+        others.append(given)
+        if len(others) == 9:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(processes._Work, "_finish", interrupt_after_the_last)
+    with ctrl_c_strikes(), pytest.raises(KeyboardInterrupt), make_workers(os.getpid(), 2, works_along=True) as workers:
+        list(workers.map(waiting_in, range(10)))
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.usefixtures("_starts_at_once")
+def test_errors_in_the_caller_and_in_processes_end_the_work() -> None:
+    for _ in range(3):
+        with pytest.raises(ValueError, match=r"^work at 3$"), make_workers("work", 2, works_along=True) as workers:
+            list(workers.map(failing, range(50)))
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.usefixtures("_starts_at_once")
+def test_data_that_cannot_be_sent_to_processes_is_an_error() -> None:
+    with (
+        pytest.raises((AttributeError, pickle.PicklingError)),
+        make_workers(lambda: None, 2, works_along=True) as workers,
+    ):
+        list(workers.map(process_of, range(50)))
+
+
+def dying_elsewhere(caller: int, item: int) -> int:
+    time.sleep(0.02)
+    return item if os.getpid() == caller else os._exit(1)
+
+
+@pytest.mark.usefixtures("_starts_at_once")
+def test_the_death_of_a_process_ends_the_work_of_the_caller() -> None:
+    with pytest.raises(WorkerError, match="died"), make_workers(os.getpid(), 2, works_along=True) as workers:
+        list(workers.map(dying_elsewhere, range(1000)))
 
 
 def threads(shared: None, item: int) -> int:

@@ -1,0 +1,56 @@
+"""What a command imports: modules of other projects, and the number and the lines of our modules.
+
+Imports are most of the time of a quick command. The bars are what commands need today.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.cases import cases
+
+#: Modules of other projects that take long to import.
+SLOW = {"gymnasium", "matplotlib", "networkx", "numba", "numpy", "pandas", "plotly", "pydantic", "rich", "torch"}
+SLOW |= {"scipy.special", "scipy.stats", "simpy", "torch_geometric"}
+#: Runs ``decima`` with the arguments, and writes the modules that it has imported to a file at the end.
+PROGRAM = """
+import atexit, json, pathlib, sys
+
+file = pathlib.Path(sys.argv.pop(1))
+atexit.register(lambda: file.write_text(json.dumps(
+    {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
+)))
+from decima.cli.main import main
+main()
+"""
+FAIR = "compare --workers 1 --seeds 1 --jobs 2 --executors 4 --schedulers fair"
+COMPARE = {"gymnasium", "numba", "numpy", "pandas", "pydantic", "rich", "scipy.special", "simpy"}
+
+
+@cases(
+    "command, needed, num_modules, num_lines",
+    ("--help", set(), 20, 4200),
+    ("compare --help", set(), 20, 4200),
+    ("train --help", set(), 20, 4200),
+    ("schedulers", {"gymnasium", "numba", "numpy", "pydantic", "rich"}, 52, 10_500),
+    ("workload show", {"gymnasium", "numba", "numpy", "pydantic", "rich"}, 50, 10_000),
+    (FAIR, COMPARE, 96, 21_000),
+    (f"{FAIR},decima", COMPARE | {"networkx"}, 112, 26_500),
+    ("compare --workload missing.json", COMPARE, 96, 21_000),
+    ("train --set start=missing.npz --set behaviour_cloning=null --out new", COMPARE - {"pandas"}, 96, 21_000),
+)
+def test_a_command_imports_what_it_needs(
+    command: str, needed: set[str], num_modules: int, num_lines: int, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "modules.json", *command.split()], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == (2 if "missing" in command else 0), done.stderr
+    modules: dict[str, str | None] = json.loads((tmp_path / "modules.json").read_text())
+    assert SLOW & modules.keys() <= needed
+    ours = [
+        Path(str(file)) for name, file in modules.items() if name.split(".")[0] in ("decima", "simulator", "workloads")
+    ]
+    assert len(ours) <= num_modules
+    assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in ours) <= num_lines
