@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -22,8 +24,14 @@ if TYPE_CHECKING:
 
     from decima.show.tables import Report
 
-#: Time before a usually fast command prints progress without a terminal, s.
+#: Duration up to which a usually fast command prints no progress without a terminal, s.
 PATIENCE_S = 15.0
+#: Time after which a command that will take longer prints its first line, s.
+SOON_S = 2.0
+#: Duration of a phase's first step after which the phase counts as long, s.
+LONG_STEP_S = 5.0
+#: Interval at which a phase without finished steps is looked at, s.
+LOOK_S = 1.0
 #: Progress callback, see ``progress``.
 OnProgress = Callable[..., None]
 
@@ -217,7 +225,7 @@ def progress(patience_s: float = 0.0) -> Iterator[OnProgress]:
     """Show progress with the estimated remaining time: a bar on a terminal, otherwise occasional lines on stderr.
 
     Args:
-        patience_s: time before the first line, s.
+        patience_s: a command that is expected to take less time prints no line, s.
 
     Yields:
         A callback whose arguments are the name of the phase and the numbers of finished and of all steps. Options:
@@ -228,7 +236,26 @@ def progress(patience_s: float = 0.0) -> Iterator[OnProgress]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True, markup=False, emoji=False)
-    phase, began_s = _Phase("", 0), time.monotonic()
+    phase, began_s, latest = _Phase("", 0), time.monotonic(), ("", 0, 0, "")
+    lock, ended = threading.Lock(), threading.Event()
+
+    def is_long(done: int, total: int) -> bool:
+        elapsed_s = time.monotonic() - began_s
+        return elapsed_s >= patience_s or (
+            elapsed_s >= SOON_S and phase.expected_s(done, total) >= patience_s
+        )
+
+    def print_progress(what: str, done: int, total: int, line: str) -> None:
+        phase.told()
+        click.echo(f"{line or f'{what}: {done} of {total}'}{phase.left(done, total)}", err=True)
+
+    def print_while_waiting() -> None:
+        while not ended.wait(LOOK_S):
+            with lock:
+                what, done, total, _ = latest
+                if done < total and is_long(done, total) and phase.is_quiet:
+                    print_progress(what, done, total, "")
+
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -249,7 +276,7 @@ def progress(patience_s: float = 0.0) -> Iterator[OnProgress]:
             now: bool = False,
             within: bool = False,
         ) -> None:
-            nonlocal phase
+            nonlocal phase, latest
             begins = what != phase.what and not within
             if begins:
                 phase = _Phase(what, done)
@@ -261,13 +288,18 @@ def progress(patience_s: float = 0.0) -> Iterator[OnProgress]:
                     bars.reset(this)
                 bars.update(this, description=what, completed=done, total=total, note=note)
                 bars.update(below, visible=within and done < total)
-            elif (
-                not within and time.monotonic() - began_s >= patience_s and (begins or now or phase.is_quiet)
-            ):
-                phase.told()
-                click.echo(f"{line or f'{what}: {done} of {total}'}{phase.left(done, total)}", err=True)
+            elif not within:
+                with lock:
+                    latest = what, done, total, line
+                    if is_long(done, total) and (begins or now or phase.is_quiet):
+                        print_progress(what, done, total, line)
 
-        yield update
+        if not console.is_terminal:
+            threading.Thread(target=print_while_waiting, daemon=True).start()
+        try:
+            yield update
+        finally:
+            ended.set()
 
 
 class _Phase:
@@ -282,7 +314,9 @@ class _Phase:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether a line is due. The first estimate comes sooner than later lines."""
+        """Whether a line is due. The first line and the first estimate come sooner than later lines."""
+        if self._lines == 0:
+            return True
         return time.monotonic() - self._told_s >= (PATIENCE_S if self._lines == 1 else QUIET_S)
 
     def told(self) -> None:
@@ -296,6 +330,13 @@ class _Phase:
         self._recent.append((now_s, done))
         while len(self._recent) > 2 and self._recent[1][0] <= now_s - RECENT_S:
             self._recent.popleft()
+
+    def expected_s(self, done: int, total: int) -> float:
+        """Return the expected duration of the phase, s; 0 if unknown, infinite after ``LONG_STEP_S`` without a step."""
+        elapsed_s = time.monotonic() - self._began_s
+        if done <= self._first:
+            return math.inf if elapsed_s >= LONG_STEP_S else 0.0
+        return elapsed_s / (done - self._first) * (total - self._first)
 
     def left(self, done: int, total: int) -> str:
         """Return the estimated remaining time as text; empty before a hundredth of the steps, as the first is slow.

@@ -459,7 +459,8 @@ def run_comparisons(
 ) -> None:
     """Run the unfinished experiments of several comparisons on shared workers, by default one process per CPU.
 
-    ``on_step`` is called in this process after each work item; for ``on_compile`` see ``compile_parts``.
+    ``on_step`` is called in this process before the first work item and after each one; for ``on_compile`` see
+    ``compile_parts``.
 
     Raises:
         CompareError: a scheduler failed.
@@ -474,10 +475,11 @@ def run_comparisons(
         if (family, seed) not in each._sweeps
     ]
     num_items = sum(len(each._items()) for each in comparisons)
-    done, total = itertools.count(1), len(training) + num_items
+    done, total = itertools.count(0), len(training) + num_items
     specs = [spec for each in comparisons for spec in each.schedulers.values()]
     compile_parts(comparisons[0].conditions, specs, workers, on_compile)
     plans = [each._plan for each in comparisons]
+    on_step(next(done), total)
     with make_workers(plans, workers, max(len(training), num_items), works_along=True) as pool:
         for number, family, seed, objective_ms in pool.map(sweep_item, training):
             comparisons[number]._sweeps[family, seed] = objective_ms

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
+from queue import Queue
 from types import SimpleNamespace
 from typing import Any
 
@@ -126,6 +128,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Clock of progress messages; its time changes only when a test sets it."""
     clock = SimpleNamespace(now_s=1000.0)
     monkeypatch.setattr(console, "time", SimpleNamespace(monotonic=lambda: clock.now_s))
+    monkeypatch.setattr(console, "LOOK_S", 1e6)
     return clock
 
 
@@ -183,6 +186,41 @@ def test_a_command_that_is_mostly_quick_is_patient(clock: SimpleNamespace, capsy
         clock.now_s += 0.1
         update("three", 0, 10)
         assert capsys.readouterr().err == "three: 0 of 10\n"
+
+
+def test_a_command_that_will_take_long_says_so_soon(clock: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+    with progress(console.PATIENCE_S) as update:
+        update("one", 0, 100)
+        clock.now_s += 1.9
+        update("one", 10, 100)
+        assert capsys.readouterr().err == ""
+        clock.now_s += 0.1
+        update("one", 14, 100)
+        assert capsys.readouterr().err == ""  # it will take 14 s
+        update("one", 13, 100)
+        assert capsys.readouterr().err == "one: 13 of 100; about 13 s left\n"
+
+
+def test_a_long_step_is_not_silent(clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: Queue[str] = Queue()
+    monkeypatch.setattr(console, "LOOK_S", 0.01)
+    monkeypatch.setattr(console.click, "echo", lambda line, err: said.put(line))
+    with progress(console.PATIENCE_S) as update:
+        update("one", 0, 1)
+        clock.now_s += 4.9
+        time.sleep(0.1)
+        assert said.empty()
+        clock.now_s += 0.1
+        assert said.get(timeout=60) == "one: 0 of 1"
+        for _ in range(2):
+            time.sleep(0.1)
+            assert said.empty()
+            clock.now_s += 60
+            assert said.get(timeout=60) == "one: 0 of 1"
+        update("one", 1, 1)
+        clock.now_s += 60
+        time.sleep(0.1)
+    assert said.empty()
 
 
 class Bars:

@@ -302,7 +302,7 @@ def test_settings_and_comparisons_share_workers_and_episodes_go() -> None:
     two = [comparison("weighted-fair", "fifo"), comparison("weighted-fair", seed=50, num_experiments=1)]
     steps: list[tuple[int, int]] = []
     run_comparisons(two, 2, lambda done, total: steps.append((done, total)))
-    assert steps == [(done, 11) for done in range(1, 12)]
+    assert steps == [(done, 11) for done in range(12)]
     assert two[0].to_json() == run("weighted-fair", "fifo").to_json()
     assert two[1].to_json() == run("weighted-fair", seed=50, num_experiments=1).to_json()
     without = Comparison(conditions(), ["fair"], keep=False)
