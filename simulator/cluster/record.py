@@ -58,7 +58,10 @@ class EpisodeRecord(EpisodeLog):
 
     @cached_property
     def alone_ms(self) -> NDArray[np.float64]:
-        """Expected JCT of each job alone on this cluster under its best parallelism limit, float64 [num_jobs], ms."""
+        """Expected JCT of each job alone on this cluster under its best parallelism limit, float64 [num_jobs], ms.
+
+        Times of large jobs are estimates, see ``simulator.cluster.engine.solo.time_alone``.
+        """
         return np.array([each.mean_ms for each in times_alone(self.sequence.profiles, self.config)])
 
     @cached_property
