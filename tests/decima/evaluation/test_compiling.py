@@ -33,7 +33,7 @@ def test_parts_that_are_not_compiled_are_compiled_before_the_episodes(compiled: 
             lambda done, total: steps.append(("compile", done, total)),
         )
     assert compiled == [run.ENGINE, "decima", "priced-srpt", run.ALONE]
-    runs = [("run", done, 3) for done in (1, 2, 3)]
+    runs = [("run", done, 3) for done in range(4)]
     assert steps == [*(("compile", done, 4) for done in range(5)), *runs, *runs]
 
 
