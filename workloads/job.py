@@ -182,16 +182,16 @@ class TaskDurations:
                 check_whole(level, f"a level of {name}", WorkloadError)
         levels = sorted(set(fresh) | set(first) | set(rest))
         values: list[float] = []
-        cells = np.zeros((3, len(levels), 2), dtype=np.int64)
-        for wave, table in enumerate((fresh, first, rest)):
-            for column, level in enumerate(levels):
+        cells: list[tuple[int, int]] = []
+        for table in (fresh, first, rest):
+            for level in levels:
                 start = len(values)
                 try:
                     values.extend(table.get(level, ()))
                 except TypeError:
                     raise WorkloadError(f"durations at level {level} must be an array of numbers") from None
-                cells[wave, column] = start, len(values)
-        return cls(np.array(levels), np.array(values), cells, mean_ms)
+                cells.append((start, len(values)))
+        return cls(np.array(levels), np.array(values), np.reshape(cells, (3, len(levels), 2)), mean_ms)
 
     def table(self, wave: Wave) -> dict[int, NDArray[np.float64]]:
         """Return the durations of one wave, ``{level: float64 [n]}``, ms; an empty cell is an empty array."""
@@ -215,6 +215,7 @@ class TaskDurations:
         return float(self.values.min()), float(self.values.max())
 
 
+@lru_cache(maxsize=4096, typed=True)
 def _level(key: Any) -> Any:
     """Return a parallelism level, which is text as a key in JSON."""
     return int(key) if isinstance(key, str) and re.fullmatch("[1-9][0-9]{0,8}", key) else key
