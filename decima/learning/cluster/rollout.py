@@ -162,21 +162,6 @@ class Episode:
                 break
             self.decide(scheduler.decide(observation) if observation.num_schedulable else None)
 
-    def advance(self) -> Graphs | None:
-        """Run to the next decision with a choice, and return its graph; None at the end of the episode."""
-        while not self.cluster.done:
-            observation = self.cluster.observe()
-            graph, num_answers = self.featurizer.graph_and_answers(observation)
-            if num_answers > 1:
-                self.observation = observation
-                return graph
-            decision = None
-            if num_answers:
-                row = int(np.argmax(graph.high > graph.low))
-                decision = self.featurizer.decision(observation, int(graph.place[row]), int(graph.high[row]))
-            self.decide(decision)
-        return None
-
     def run(self, policy: Actor | Policy) -> None:
         """Run to the end with the choices of a policy.
 

@@ -372,10 +372,11 @@ def _share_covering(need, offer, classes):
 
 
 def _make_fill(level: str) -> Any:
-    """Compile a function that computes the used features of one level."""
+    """Compile a function that computes the features of one level; those of stages, which are many, only if used."""
     arguments = [name for names in _ARGUMENTS.values() for name in names]
     lines = [
-        f"    if uses[{number}]: values[{number}] = {entry.function}({', '.join(entry.arguments)})"
+        f"    {f'if uses[{number}]: ' * (level == 'stage')}"
+        f"values[{number}] = {entry.function}({', '.join(entry.arguments)})"
         for number, entry in enumerate(FEATURES.values())
         if entry.level == level
     ]
@@ -391,8 +392,9 @@ _fill_cluster, _fill_job, _fill_stage = map(_make_fill, _ARGUMENTS)
 CUSTOM = len(FEATURES)
 #: A column of the network's input.
 COLUMN = record(
-    ("column", np.int64),
-    ("feature", np.int64),  # number of the feature; ``CUSTOM`` for custom features
+    # Indices are unsigned: signed ones are compiled to code that checks whether they count from the end.
+    ("column", np.uint64),
+    ("feature", np.uint64),  # number of the feature; ``CUSTOM`` for custom features
     ("log", np.int64),  # 1 if the feature is compressed, see ``Feature.log``
     ("scale", np.float64),
 )
@@ -400,7 +402,8 @@ COLUMN = record(
 LOGARITHM = record(("x", np.float64), ("log", np.float64))  # log(1 + x)
 #: Number of logarithms to keep, and a random factor that spreads numbers over them.
 NUM_LOGARITHMS = 1 << 12
-HASH_FACTOR, HASH_SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(64 - 12)
+HASH_FACTOR, HASH_SHIFT = np.uint64(0x9E3779B1), np.uint64(64 - 12)
+HALF, LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
 
 
 class Columns(NamedTuple):
@@ -486,13 +489,15 @@ def _fill(
 def _scale(columns, begin, end, scratch, target, row):
     """Write the scaled values of the columns ``begin`` to ``end`` to a row of ``target``."""
     values, _, number, bits = scratch
-    for k in range(begin, end):
+    row = np.uint64(row)
+    for k in range(np.uint64(begin), np.uint64(end)):
         column = columns.rows[k]
         scaled = values[column.feature] / column.scale
         if column.log:
             number[0] = scaled
             # Multiplicative hashing: the product's first bits depend on all bits of the number.
-            known = columns.logarithms[(bits[0] * HASH_FACTOR) >> HASH_SHIFT]
+            folded = (bits[0] ^ bits[0] >> HALF) & LOW
+            known = columns.logarithms[folded * HASH_FACTOR >> HASH_SHIFT]
             if known.x != scaled:  # log(1 + 0) = 0, so that an empty cache is correct
                 known.x, known.log = scaled, math.log1p(scaled)
             scaled = known.log

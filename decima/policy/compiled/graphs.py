@@ -233,10 +233,16 @@ def make_graph(rows, offered, rule, profiles, constants, spec):
         if spec.guard:
             num_answers = _limit(stages, offer, work, spec, place, masked, False, low, high)
         else:
-            guarded_low, guarded_high = np.empty_like(low), np.empty_like(high)
+            guarded_low, guarded_high = np.empty(place.size, np.int32), np.empty(place.size, np.int32)
             if _limit(stages, offer, work, spec, place, masked, False, guarded_low, guarded_high) == 0:
                 guarded_low, guarded_high = np.empty(0, np.int32), np.empty(0, np.int32)
-    first = np.array([0, place.size]), np.array([0, len(jobs)]), np.array([0, len(messages)])
+    first_stage, first_job, first_message = (
+        np.zeros(2, np.int64),
+        np.zeros(2, np.int64),
+        np.zeros(2, np.int64),
+    )
+    first_stage[1], first_job[1], first_message[1] = place.size, len(jobs), len(messages)
+    first = first_stage, first_job, first_message
     graph = Graphs(*first, features, job_features, stage_job, unfinished, place, low, high, messages)
     return graph, num_answers, guarded_low, guarded_high
 
@@ -337,8 +343,13 @@ def _rows(stages, finished_stages):
 
 @inner(arrays=True)
 def _messages(jobs, num_stages, profiles, place):
-    """Return the messages between stages in the graph, by step over all jobs, so that steps are large batches."""
-    row_of = np.full(num_stages, -1, dtype=np.int32)
+    """Return the messages between stages in the graph, by step over all jobs, so that steps are large batches.
+
+    Usually a message from a finished stage goes to a finished stage; not if Spark repeats a stage with lost output.
+    """
+    row_of = np.empty(num_stages, dtype=np.int32)
+    for stage in range(num_stages):
+        row_of[stage] = -1
     for row in range(place.size):
         row_of[place[row]] = row
     first, messages = profiles.first_message, profiles.messages
@@ -347,8 +358,9 @@ def _messages(jobs, num_stages, profiles, place):
         num_steps = max(num_steps, messages[m, 0] + 1)
     next_row = np.zeros(num_steps + 1, dtype=np.int64)
     for job in range(len(jobs)):
+        first_stage = jobs[job].first_stage
         for m in range(first[job], first[job + 1]):
-            if _is_between(row_of, jobs[job].first_stage, messages[m]):
+            if row_of[first_stage + messages[m, 1]] >= 0 and row_of[first_stage + messages[m, 2]] >= 0:
                 next_row[messages[m, 0] + 1] += 1
     for step in range(num_steps):
         next_row[step + 1] += next_row[step]
@@ -356,23 +368,13 @@ def _messages(jobs, num_stages, profiles, place):
     for job in range(len(jobs)):
         first_stage = jobs[job].first_stage
         for m in range(first[job], first[job + 1]):
-            if _is_between(row_of, first_stage, messages[m]):
+            receiver, sender = row_of[first_stage + messages[m, 1]], row_of[first_stage + messages[m, 2]]
+            if receiver >= 0 and sender >= 0:
                 step = messages[m, 0]
                 row = next_row[step]
                 next_row[step] += 1
-                filled[row, 0] = step
-                filled[row, 1] = row_of[first_stage + messages[m, 1]]
-                filled[row, 2] = row_of[first_stage + messages[m, 2]]
+                filled[row, 0], filled[row, 1], filled[row, 2] = step, receiver, sender
     return filled
-
-
-@inner
-def _is_between(row_of, first_stage, message):
-    """Return whether both sender and receiver of a message are in the graph.
-
-    Usually a message from a finished stage goes to a finished stage; not if Spark repeats a stage with lost output.
-    """
-    return row_of[first_stage + message[1]] >= 0 and row_of[first_stage + message[2]] >= 0
 
 
 @inner(arrays=True)

@@ -275,8 +275,9 @@ def copy_row(source, row, width, target, to_row, to_column):
         _copy_16(source, row, place, target, to_row, to_column + place)
     for place in range(wide, narrow, 8):
         _copy_8(source, row, place, target, to_row, to_column + place)
-    for place in range(narrow, width):
-        target[to_row, to_column + place] = source[row, place]
+    row, to_row = np.uint64(row), np.uint64(to_row)
+    for place in range(np.uint64(narrow), np.uint64(width)):
+        target[to_row, np.uint64(to_column) + place] = source[row, place]
 
 
 @inner

@@ -30,7 +30,7 @@ def other_process(_other_process: ProcessPoolExecutor, monkeypatch: pytest.Monke
     """Make pools of several workers run all work items in one other process, which takes seconds to start."""
 
     class Pool:
-        def __init__(self, shared: Any, count: int) -> None:
+        def __init__(self, shared: Any, count: int, works_along: bool = False) -> None:
             self.shared, self.count = shared, count
 
         def __enter__(self) -> Self:
