@@ -117,12 +117,14 @@ class AloneCache:
 
     def read(self, cluster: str, jobs: Iterable[bytes]) -> dict[bytes, Known]:
         """Return the known values of jobs (digests) on a cluster (``cluster_text``)."""
+        if not (wanted := list(jobs)):
+            return {}
         import sqlite3
 
-        wanted, found = list(jobs), dict[bytes, Known]()
+        found = dict[bytes, Known]()
         query = 'SELECT job, "limit", mean_ms, error FROM times WHERE cluster = ? AND job IN ({})'
         with suppress(sqlite3.Error, OSError):
-            if not wanted or not self._file.is_file():
+            if not self._file.is_file():
                 return {}
             with closing(self._connect()) as database:
                 for begin in range(0, len(wanted), _AT_ONCE):
@@ -134,10 +136,10 @@ class AloneCache:
 
     def write(self, cluster: str, values: Mapping[bytes, Known]) -> None:
         """Add values of jobs (by digest) on a cluster (``cluster_text``); drop the oldest if there are too many."""
-        import sqlite3
-
         if not values:
             return
+        import sqlite3
+
         now = time.time()
         rows = [(_cluster_digest(cluster), job, *known, now) for job, known in values.items()]
         for _ in range(2):

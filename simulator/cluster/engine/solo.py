@@ -120,9 +120,11 @@ def _find(
 ) -> None:
     """Add the times alone of jobs to ``_times``: values that ship, values on disk, or new ones."""
     cluster, digests = cluster_text(config), [content_digest(each) for each in profiles]
-    cached, known = default_cache(), shipped(cluster)
+    known = shipped(cluster)
+    unknown = {each for each in digests if each not in known}
+    cached = default_cache() if unknown else None
     if cached is not None:
-        known = cached.read(cluster, {each for each in digests if each not in known}) | known
+        known |= cached.read(cluster, unknown)
     missing = {digest: each for digest, each in zip(digests, profiles, strict=True) if digest not in known}
     new: dict[bytes, Known] = {}
     if missing:
@@ -134,8 +136,9 @@ def _find(
     finally:
         if cached is not None:
             cached.write(cluster, new)
+    known |= new
     for profile, digest in zip(profiles, digests, strict=True):
-        _times.setdefault(profile, {})[key] = TimeAlone(*(known | new)[digest])
+        _times.setdefault(profile, {})[key] = TimeAlone(*known[digest])
 
 
 def _compute(profiles: Sequence[JobProfile], config: ClusterConfig) -> Iterator[TimeAlone]:
