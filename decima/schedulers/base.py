@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation
 from simulator.compiled import inner
 from workloads.errors import DecimaError
+
+if TYPE_CHECKING:
+    from simulator.cluster.engine.rule import CompiledRule
 
 __all__ = [
     "AWAY_BY_RANK", "FARTHEST_AWAY", "NO_RULE", "PRICES", "STAYING", "WORTH_LEAVING", "WORTH_MOVING", "Decide",
@@ -63,9 +66,15 @@ class Scheduler(ABC):
     #: best scheduler that is not learned.
     learned = False
 
+    #: Method that returns ``decide`` as a compiled rule, with which the engine decides by itself, see
+    #: ``simulator.cluster.engine.rule``; None without such a rule. In a subclass that overrides ``decide`` or
+    #: ``next_stage``, the default is None again.
+    engine_rule: Callable[[], CompiledRule] | None = None
+
     def __init_subclass__(cls) -> None:
         if {"decide", "next_stage"} & vars(cls).keys():
             cls.keeps_executors = vars(cls).get("keeps_executors", False)
+            cls.engine_rule = vars(cls).get("engine_rule")
 
     def reset(self, config: ClusterConfig) -> None:  # noqa: B027
         """Start an episode on a cluster, and delete all state of the last episode."""

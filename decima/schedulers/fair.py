@@ -11,10 +11,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.schedulers.base import Scheduler, all_offered
-from simulator.cluster.config import ClusterConfig
+from decima.schedulers.base import Scheduler
+from simulator.cluster.engine.rule import CompiledRule, compiled_rule
 from simulator.cluster.observation import Decision, Observation, PerJob
-from workloads.job import JobProfile
+from simulator.compiled import compiled
 
 __all__ = ["Drf", "Fair", "NaiveWeightedFair", "WeightedFair"]
 
@@ -47,43 +47,59 @@ class WeightedFair(Scheduler):
         if not abs(alpha) <= STEEPEST:
             raise ValueError(f"alpha must be from -{STEEPEST} to {STEEPEST}, got {alpha:g}")
         self.alpha = alpha
-        self._weights = PerJob(_log_work, self._relative)
-
-    def _relative(self, log_work: list[float]) -> NDArray[np.float64]:
-        """Return the weights T^alpha of the live jobs over their geometric mean, which avoids overflow."""
-        logarithm = np.array(log_work)
-        exponents = np.clip(self.alpha * (logarithm - logarithm.mean()), -OVERFLOW, OVERFLOW)
-        weights: NDArray[np.float64] = np.exp(exponents)
-        return weights
+        self._constants = np.array([float(alpha)])
+        self._work_ms: PerJob[NDArray[np.float64]] = PerJob(lambda profile, _: profile.work_ms, np.array)
 
     def decide(self, observation: Observation) -> Decision | None:
         """Choose the source job's next stage for all offered executors, or else that of a job below its share."""
-        stages = self.next_stage(observation)
-        if observation.source >= 0 and stages[observation.source] >= 0:
-            return all_offered(observation, int(stages[observation.source]))
-        shares = self._shares(observation)
-        held = observation.job_executors
-        below = (stages >= 0) & (held < shares)
-        first = int(below.argmax())
-        if below[first]:
-            return Decision(int(stages[first]), int(shares[first]))
-        neediest = int(np.where(stages >= 0, held / shares, np.inf).argmin())
-        return all_offered(observation, int(stages[neediest]))
+        jobs, stages = observation.jobs, self.next_stage(observation)
+        if type(self).next_stage is not WeightedFair.next_stage:
+            jobs = jobs.copy()
+            jobs["next_stage"] = stages
+        constants = self._constants
+        if not observation.config.knowledge.is_exact:
+            constants = np.append(constants, self._work_ms(observation))
+        shown = observation.source, observation.offered, observation.num_executors
+        return Decision(*_choose(jobs, observation.stages, *shown, constants))
+
+    def engine_rule(self) -> CompiledRule:
+        """Return ``decide`` as a compiled rule."""
+        return compiled_rule(_choose, self._constants)
 
     def next_stage(self, observation: Observation) -> NDArray[np.int64]:
         """Return the next stage of each live job, int64 [J], index in the stage arrays; -1 for none."""
         return observation.next_stage
 
-    def _shares(self, observation: Observation) -> NDArray[np.float64]:
-        """Return the number of executors that each live job may hold, float64 [J], integers, at least 1."""
-        weights = self._weights(observation)
-        total = weights @ (observation.job_unsaturated_stages > 0)
-        return np.maximum(np.ceil(weights * (observation.num_executors / total) - _ROUNDING), 1)
 
+@compiled
+def _choose(jobs, stages, source, offered, num_executors, constants):  # type: ignore[no-untyped-def]
+    """Return the stage and the limit of a decision, see ``simulator.cluster.engine.rule``.
 
-def _log_work(profile: JobProfile, _: ClusterConfig) -> float:
-    """Return the logarithm of a job's total work in ms; a job without work counts as tiny."""
-    return math.log(max(profile.work_ms, 1e-3))
+    ``constants``: alpha; then the work of each live job, ms, unless it is the work as estimated at the arrival.
+    """
+    if source >= 0 and jobs[source].next_stage >= 0:
+        return jobs[source].next_stage, jobs[source].executors
+    weights, total = np.empty(len(jobs)), 0.0
+    for job in range(len(jobs)):
+        work_ms = constants[1 + job] if len(constants) > 1 else jobs[job].first_work_ms
+        weights[job] = constants[0] * math.log(max(work_ms, 1e-3))  # a job without work counts as tiny
+    # Weights over their geometric mean, which avoids overflow.
+    weights = np.exp(np.clip(weights - weights.mean(), -OVERFLOW, OVERFLOW))
+    for job in range(len(jobs)):
+        if jobs[job].unsaturated_stages > 0:
+            total += weights[job]
+    neediest, fewest = -1, math.inf
+    for job in range(len(jobs)):
+        if jobs[job].next_stage < 0:
+            continue
+        held = jobs[job].executors
+        share = max(math.ceil(weights[job] * (num_executors / total) - _ROUNDING), 1)
+        if held < share:
+            return jobs[job].next_stage, share
+        if held / share < fewest:
+            neediest, fewest = job, held / share
+    more = 0 if neediest == source else offered
+    return jobs[neediest].next_stage, jobs[neediest].executors + more
 
 
 class Fair(WeightedFair):

@@ -27,6 +27,7 @@ from simulator.cluster.engine.events import UNPREPARED
 from simulator.cluster.engine.executors import IDLE
 from simulator.cluster.engine.posterior import posterior
 from simulator.cluster.engine.posterior import records as records_of
+from simulator.cluster.engine.rule import NO_RULE, CompiledRule
 from simulator.cluster.engine.state import Memory, allocate, moves_table, state_of
 from simulator.cluster.estimates import redrawn_factors
 from simulator.cluster.observation import Observation
@@ -52,6 +53,8 @@ class Cluster(BaseCluster):
     """
 
     clock: Clock
+    #: Rule that decides instead of the caller, where it is not the last call; see ``run_episode``.
+    rule: CompiledRule = NO_RULE
 
     def __init__(self, config: ClusterConfig, sequence: JobSequence):
         super().__init__(config, sequence)
@@ -147,14 +150,18 @@ class Cluster(BaseCluster):
     @property
     def acting(self) -> list[int]:
         """See ``BaseCluster.acting``."""
-        executors: list[int] = self._state.acting[: self._state.cluster["num_acting"][0]].tolist()
+        following, executors = self._state.executors["next"], []
+        executor = int(self._state.cluster["first_acting"][0])
+        for _ in range(int(self._state.cluster["num_acting"][0])):
+            executors.append(executor)
+            executor = int(following[executor])
         return executors
 
     @property
     def source(self) -> tuple[int | None, int | None]:
         """See ``BaseCluster.source``."""
         job = int(self._state.cluster["source_job"][0])
-        stage = int(self._state.executors["stage"][self.acting[0]])
+        stage = int(self._state.executors["stage"][self._state.cluster["first_acting"][0]])
         if stage >= 0:
             return job, stage - self._first_stage[job]
         return (job if job >= 0 else None), None
@@ -277,7 +284,17 @@ class Cluster(BaseCluster):
         limit_ms, limit_order = clock.limit
         while True:
             now_ms, reached, decisions = engine.advance(
-                self._memory, action, target, count, self.keeps_executors, clock.now, limit_ms, limit_order
+                *(
+                    self._memory,
+                    action,
+                    target,
+                    count,
+                    self.keeps_executors,
+                    clock.now,
+                    limit_ms,
+                    limit_order,
+                ),
+                *(NO_RULE if self._last_call else self.rule),
             )
             clock.pass_to(now_ms)
             if decisions:
@@ -404,6 +421,7 @@ class Cluster(BaseCluster):
             self._take_lost_runs()
             fault_engine.lose(self._memory, np.array(executors), self.clock.now)
         self._count_rewards()
+        self._state.cluster["num_executors"] += len(executors) if joins else -len(executors)
         classes = self._state.executors["class_id"][executors]
         self._change_executors(executors, classes.tolist(), joins)
         self._offer_free()

@@ -19,10 +19,12 @@ __all__ = ["DecidesStages", "make_cluster", "run_episode", "start_episode"]
 
 
 class DecidesStages(Protocol):
-    """Interface that a scheduler must have to run an episode. Four more attributes are optional.
+    """Interface that a scheduler must have to run an episode. Five more attributes are optional.
 
     ``keeps_executors``: executors stay with their job without a decision, see ``BaseCluster.keeps_executors``.
     ``watch(cluster)``: called after ``reset``; may fork the cluster (``BaseCluster.fork``), must not change it.
+    ``engine_rule()``: returns ``decide`` as a compiled rule, see ``simulator.cluster.engine.rule``. The engine then
+    decides by itself, except if estimates have errors, with a signal, and in a last call (``BaseCluster.last_call``).
     ``num_guarded``: number of decisions that a guard changed, for the record.
     ``kept``: the scheduler's additions to the record, a ``Kept``.
     """
@@ -80,6 +82,9 @@ def run_episode(config: ClusterConfig, sequence: JobSequence, scheduler: Decides
             "decima.make_scheduler makes a scheduler of a name or a function"
         )
     cluster = start_episode(config, sequence, scheduler)
+    rule = getattr(scheduler, "engine_rule", None)
+    if isinstance(cluster, Cluster) and callable(rule) and config.knowledge.is_exact and not config.signal:
+        cluster.rule = rule()
     while not cluster.done:
         observation = cluster.observe()
         cluster.decide(scheduler.decide(observation) if observation.num_schedulable else None)

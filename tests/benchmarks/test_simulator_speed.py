@@ -5,13 +5,14 @@ Run alone: ``pytest -n 0 -m benchmark -s tests/benchmarks``.
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from simpy.events import Event
 
 from decima.schedulers import Fair
 from decima.schedulers.priced_srpt import PricedSrpt
@@ -38,14 +39,61 @@ def task_rate(profiles: tuple[JobProfile, ...], num_jobs: int, num_executors: in
     return sequence.num_tasks / (time.process_time() - started)
 
 
-def test_tasks_cost_at_most_two_simpy_callbacks(profiles: tuple[JobProfile, ...]) -> None:
+def test_a_task_costs_less_than_half_a_simpy_callback(profiles: tuple[JobProfile, ...]) -> None:
     task_rate(profiles, 20, 50, 25_000)  # compiles, or loads what was compiled
     ratios = []
     for _ in range(5):
         callbacks, tasks = simpy_rate(), task_rate(profiles, 200, 50, 25_000)
         ratios.append(tasks / callbacks)
         print(f"\n{tasks:,.0f} tasks/s, {callbacks:,.0f} SimPy callbacks/s, ratio {tasks / callbacks:.2f}", end="")
-    assert sorted(ratios)[2] >= 0.5
+    assert sorted(ratios)[2] >= 2
+
+
+def test_a_task_on_30_000_executors_costs_less_than_three_simpy_callbacks(profiles: tuple[JobProfile, ...]) -> None:
+    task_rate(profiles, 20, 50, 25_000)
+    callbacks, tasks = simpy_rate(), task_rate(profiles, 1_000, 30_000, 30)
+    print(f"\n{1e6 / tasks:.2f} us per task, {1e6 / callbacks:.2f} us per callback", end="")
+    assert tasks > callbacks / 3
+
+
+def test_deciding_in_compiled_code_is_faster(profiles: tuple[JobProfile, ...]) -> None:
+    class Asked(Fair):
+        engine_rule = None
+
+    sequence, config, ratios = poisson_arrivals(profiles, 200, 25_000, seed=1), ClusterConfig(50), []
+    for _ in range(6):
+        started = time.process_time()
+        run_episode(config, sequence, Fair())
+        between = time.process_time()
+        run_episode(config, sequence, Asked())
+        ratios.append((between - started) / (time.process_time() - between))
+    print(f"\n{sorted(ratios)[2]:.2f} of the time of an episode with decisions in Python", end="")
+    assert sorted(ratios)[2] < 0.9
+
+
+def test_a_process_on_the_clock_costs_its_own_events_only(profiles: tuple[JobProfile, ...]) -> None:
+    """Compiled code stops at each event of the process; the unit is a callback of bare SimPy."""
+    sequence, config, unit_s = poisson_arrivals(profiles, 100, 25_000, seed=1), ClusterConfig(50), callback_s()
+    ticks, taken = 0, []
+
+    class Watched(Fair):
+        def watch(self, cluster: Cluster) -> None:
+            cluster.clock.process(self.wake_up(cluster))
+
+        def wake_up(self, cluster: Cluster) -> Iterator[Event]:
+            nonlocal ticks
+            while True:
+                ticks += 1
+                yield cluster.clock.timeout(100.0)
+
+    for _ in range(5):
+        ticks, started = 0, time.process_time()
+        run_episode(config, sequence, Watched())
+        between = time.process_time()
+        run_episode(config, sequence, Fair())
+        taken.append((2 * between - started - time.process_time()) / ticks / unit_s)
+    print(f"\n{sorted(taken)[2]:.1f} callbacks an event, {ticks:,} events", end="")
+    assert sorted(taken)[2] < 15
 
 
 def test_ten_thousand_jobs_on_a_thousand_executors(profiles: tuple[JobProfile, ...]) -> None:
@@ -59,33 +107,31 @@ def test_ten_thousand_jobs_on_a_thousand_executors(profiles: tuple[JobProfile, .
         end="",
     )
     assert memory_gb < 2
-    assert small / large < 2
+    assert small / large < 3
 
 
-@pytest.mark.parametrize(("how", "most"), [({}, 0.03), ({"futures": 1, "arrivals": False}, 0.12)])
-def test_a_fork_without_the_log_costs_a_small_part_of_an_episode(
+@pytest.mark.parametrize(("how", "most"), [({}, 300), ({"futures": 1, "arrivals": False}, 1200)])
+def test_a_fork_without_the_log_costs_as_much_as_some_hundred_callbacks(
     profiles: tuple[JobProfile, ...], how: dict[str, Any], most: float
 ) -> None:
     """In the middle of a batch of 20 live jobs."""
-    config, sequence, scheduler = ClusterConfig(50), batch_arrivals(profiles, 20, seed=1), Fair()
-    cluster, ratios = Cluster(config, sequence), []
+    cluster, scheduler, taken = Cluster(ClusterConfig(50), batch_arrivals(profiles, 20, seed=1)), Fair(), []
     for _ in range(30):
         seen = cluster.observe()
         cluster.decide(scheduler.decide(seen) if seen.num_schedulable else None)
     assert len(cluster.observe().jobs) == 20
     cluster.fork(log=False, **how)  # compiles, or loads what was compiled
     for _ in range(7):
-        started = time.process_time()
+        unit_s, started = callback_s(), time.process_time()
         for _ in range(100):
             cluster.fork(log=False, **how)
-        forked = time.process_time()
-        run_episode(config, sequence, scheduler)
-        ratios.append((forked - started) / 100 / (time.process_time() - forked))
-        print(f"\n{10 * (forked - started):.3f} ms a fork, {ratios[-1]:.1%} of an episode", end="")
-    assert sorted(ratios)[3] < most
+        forked_s = (time.process_time() - started) / 100
+        taken.append(forked_s / unit_s)
+        print(f"\n{1000 * forked_s:.3f} ms a fork, {taken[-1]:.0f} callbacks", end="")
+    assert sorted(taken)[3] < most
 
 
-def test_an_episode_with_wrong_estimates_costs_little_more(profiles: tuple[JobProfile, ...]) -> None:
+def test_wrong_estimates_cost_a_few_callbacks_a_decision(profiles: tuple[JobProfile, ...]) -> None:
     """CPU time of a decision with its part of the episode; the best of six of each, alternately."""
     sequence = poisson_arrivals(profiles, 80, 14_000, seed=1000)
     best = {}
@@ -97,7 +143,7 @@ def test_an_episode_with_wrong_estimates_costs_little_more(profiles: tuple[JobPr
             best[knowledge] = min(best.get(knowledge, math.inf), taken_us)
     exact, *wrong = best.values()
     print("".join(f"\n{each:.1f} us a decision instead of {exact:.1f}" for each in wrong), end="")
-    assert max(wrong) < 1.15 * exact
+    assert max(wrong) - exact < 12 * 1e6 * callback_s()
 
 
 def alone_us(profiles: Sequence[JobProfile]) -> float:

@@ -24,7 +24,7 @@ BEGIN, DECIDE, OFFER_FREE, GO_ON = range(4)
 
 
 @compiled
-def advance(memory, action, target, count, keeps, now, limit_ms, limit_order):
+def advance(memory, action, target, count, keeps, now, limit_ms, limit_order, address, constants):
     """Carry out an action; after a decision or ``GO_ON``, process events until a round opens, see ``events.advance``.
 
     Args:
@@ -51,7 +51,7 @@ def advance(memory, action, target, count, keeps, now, limit_ms, limit_order):
     if action == DECIDE:
         rounds.commit(state, target, count, now)
         decisions = rounds.open_next(state, keeps, now)
-    now, reached, more = events.advance(state, keeps, now, limit_ms, limit_order)
+    now, reached, more = events.advance(state, keeps, now, limit_ms, limit_order, address, constants)
     return now, reached, decisions + more
 
 

@@ -228,10 +228,9 @@ def run_and_copy_tasks(state, now, limit_ms, limit_order):
 def _next_copy(state, now):
     """Return the time of the next copy, ms, and the executor whose task is copied; infinity and -1 if none is due."""
     late_ms, next_ms, late = state.late_ms, math.inf, -1
-    for executor in range(len(state.executors)):
+    for place in range(state.cluster[0].num_running):
+        executor = state.heap[place].executor
         runner, stage = state.executors[executor], state.executors[executor].stage
-        if runner.start < 0 or stage < 0:
-            continue
         done, num_tasks = state.stages[stage].finished, state.stages[stage].num_tasks
         enough = max(math.floor(state.cluster[0].speculation_quantile * num_tasks), 1)
         if state.stages[stage].started < num_tasks or done < enough:
@@ -240,7 +239,7 @@ def _next_copy(state, now):
             late_ms[stage] = _find_late_ms(state, state.stages[stage])
         time_ms = max(runner.start + late_ms[stage], now)
         if (
-            time_ms < next_ms
+            (time_ms < next_ms or (time_ms == next_ms and executor < late))
             and state.tasks[runner.task].next != tasks.COPIED
             and _waiting(state, stage) >= 0
         ):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from simulator.cluster.engine import ends, executors, rounds, tasks
+from simulator.cluster.engine import ends, executors, rounds, rows, rule, tasks
 from simulator.compiled import inner
 
 #: Where ``advance`` stops: at the limit; in a round of offers; when no event is pending any more; and when Python must
@@ -19,20 +19,29 @@ _LIMIT, _MOVE, _JOB = range(3)
 
 
 @inner
-def advance(state, keeps, now, limit_ms, limit_order):
+def advance(state, keeps, now, limit_ms, limit_order, address, constants):
     """Process events from ``now``, ms, until a round opens, at most up to a point in the order of events.
+
+    A rule decides in rounds, if there is any and some stage is schedulable.
 
     Args:
         keeps: whether executors stay with their job, see ``BaseCluster.keeps_executors``.
         limit_ms: time of this point, ms.
         limit_order: insertion number of this point.
+        address, constants: the rule, see ``rule.CompiledRule``.
 
     Returns:
         Time of the last event, ms; where the function stops, see ``LIMIT``; number of decisions taken on the
         scheduler's behalf.
     """
     cluster, decisions, any_event = state.cluster[0], 0, False
-    while cluster.offered == 0:
+    while True:
+        if cluster.offered > 0:
+            decided = _decide(state, keeps, now, address, constants) if address != 0 else 0
+            if decided == 0:
+                return now, ROUND, decisions
+            decisions += decided
+            continue
         if not is_prepared(state):
             return now, UNPREPARED, decisions
         next_ms, next_order, kind = _next_arrival(state, limit_ms, limit_order)
@@ -52,11 +61,37 @@ def advance(state, keeps, now, limit_ms, limit_order):
             cluster.now = now
             add_job(state, now)
             decisions += rounds.offer_pools(state, -1, 0, keeps, now)
-    if cluster.offered > 0:
-        return now, ROUND, decisions
     if any_event and next_event(state)[0] == math.inf:
         return now, QUIET, decisions
     return now, LIMIT, decisions
+
+
+@inner
+def _decide(state, keeps, now, address, constants):
+    """Let a rule decide in the open round; return the number of decisions, 0 if its decision is not valid."""
+    cluster, target, count = state.cluster[0], executors.IDLE, state.cluster[0].offered
+    source = state.jobs[cluster.source_job].place if cluster.source_job >= 0 else -1
+    if rows.update(state, cluster.offered_class) > 0:
+        first_job, first_row = (
+            cluster.offered_class * len(state.jobs),
+            cluster.offered_class * len(state.stages),
+        )
+        jobs = state.seen_jobs[first_job : first_job + cluster.num_live]
+        stages = state.seen_stages[first_row : first_row + cluster.num_rows]
+        row, limit = rule.call(
+            address, jobs, stages, source, cluster.offered, cluster.num_executors, constants
+        )
+        if row != -1:
+            if row < 0 or row >= cluster.num_rows or stages[row].schedulable == 0:
+                return 0
+            place = stages[row].job
+            held = jobs[place].executors - (cluster.offered if place == source else 0)
+            if limit <= held:
+                return 0
+            chosen = state.jobs[state.live[place]]
+            target, count = chosen.first_stage + row - chosen.first_row, min(limit - held, cluster.offered)
+    rounds.commit(state, target, count, now)
+    return 1 + rounds.open_next(state, keeps, now)
 
 
 @inner

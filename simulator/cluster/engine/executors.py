@@ -312,6 +312,32 @@ def carry_out_next(state, source, executor, now):
 
 
 @inner
+def stay_in_pool(state, source, first, last):
+    """Leave executors ``first`` to ``last`` of a pool idle, if that is their commitment and they stay in this pool.
+
+    They move to the end of the pool together, as if each entered it again. Returns whether they stay.
+    """
+    members, pool, job = state.executors, state.executors[first].pool, state.executors[first].job
+    if pool < 0 or state.commitments[state.sources[source].first].target != IDLE:
+        return False
+    if job >= 0 and not _could_use(state, job, members[first].class_id):
+        return False
+    drop(state, source)
+    waiting = state.pools[pool]
+    waiting.stay_decisions = 0
+    if waiting.last != last:  # others have entered meanwhile
+        before, after = members[first].previous, members[last].next
+        members[after].previous = before
+        if before >= 0:
+            members[before].next = after
+        else:
+            waiting.first = after
+        members[waiting.last].next, members[first].previous = first, waiting.last
+        members[last].next, waiting.last = -1, last
+    return True
+
+
+@inner
 def _could_use(state, job, class_id):
     """Return whether a job has unstarted tasks; with the paper's semantics, tasks that the class can run."""
     any_stage = state.cluster[0].release_misfits == 0

@@ -1,6 +1,6 @@
 """Compiled: rounds of offers. Executors of one source are offered until the scheduler has committed all of them.
 
-``cluster.offered`` executors are still to be committed. When none is left, the executors in ``state.acting`` carry out
+``cluster.offered`` executors are still to be committed. When none is left, the acting executors carry out
 their commitments; the others of the source do so when their task ends. Arrivals and ends of jobs also open rounds.
 """
 
@@ -11,31 +11,26 @@ from simulator.compiled import inner
 
 
 @inner
-def _open(state, num_acting, offered, job):
-    """Open a round of the executors in ``state.acting``, which belong to ``job`` (-1: to no job)."""
+def _open(state, first, last, num_acting, offered, job):
+    """Open a round of executors that belong to ``job`` (-1: to no job); ``first`` and ``last`` act at its end."""
     cluster = state.cluster[0]
-    cluster.num_acting, cluster.offered, cluster.source_job = num_acting, offered, job
-    cluster.offered_class = state.executors[state.acting[0]].class_id
+    cluster.first_acting, cluster.last_acting, cluster.num_acting = first, last, num_acting
+    cluster.offered, cluster.source_job = offered, job
+    cluster.offered_class = state.executors[first].class_id
 
 
 @inner
 def _open_pool(state, job, class_id):
     """Open a round of all executors in the pool of ``job`` (-1: in the common pool), if there are any."""
     pool = state.pools[executors.pool_of(state, job, class_id)]
-    if pool.members == 0:
-        return
-    executor = pool.first
-    for place in range(pool.members):
-        state.acting[place] = executor
-        executor = state.executors[executor].next
-    _open(state, pool.members, pool.members, job)
+    if pool.members > 0:
+        _open(state, pool.first, pool.last, pool.members, pool.members, job)
 
 
 @inner
 def offer_of_stage(state, executor, job, offered):
     """Open a round of the executors of a stage of ``job``; only ``executor``, which has no task, acts at its end."""
-    state.acting[0] = executor
-    _open(state, 1, offered, job)
+    _open(state, executor, executor, 1, offered, job)
 
 
 @inner
@@ -113,7 +108,7 @@ def _open_free(state, keeps, now):
 @inner
 def commit(state, target, count, now):
     """Commit offered executors to a stage (at most its unclaimed tasks) or to ``IDLE``; the last close the round."""
-    cluster, first = state.cluster[0], state.acting[0]
+    cluster, first = state.cluster[0], state.cluster[0].first_acting
     source = executors.source_of(state, first)
     if target != executors.IDLE:
         stage = state.stages[target]
@@ -135,10 +130,13 @@ def _close(state, source, now):
             tasks.change(state, state.stages[commitment.target].job)
         number = commitment.next
     cluster.departure_order = -1
-    for place in range(cluster.num_acting):
-        if not executors.is_committed(state, source):
+    executor, left = cluster.first_acting, cluster.num_acting
+    while left > 0 and executors.is_committed(state, source):
+        if executors.stay_in_pool(state, source, executor, cluster.last_acting):
             break
-        executors.carry_out_next(state, source, state.acting[place], now)
+        following = state.executors[executor].next
+        executors.carry_out_next(state, source, executor, now)
+        executor, left = following, left - 1
 
 
 @inner
@@ -147,13 +145,13 @@ def stay(state, now):
 
     Returns the number of decisions taken; 0 if the executors have no live job.
     """
-    cluster, first = state.cluster[0], state.executors[state.acting[0]]
+    cluster, first = state.cluster[0], state.executors[state.cluster[0].first_acting]
     job, decisions, starts = first.job, 0, False
     if cluster.offered == 0 or job < 0:
         return decisions
     if first.pool >= 0:
         tasks.refresh(state, job)
-    source = executors.source_of(state, state.acting[0])
+    source = executors.source_of(state, cluster.first_acting)
     while cluster.offered > 0:
         target = tasks.next_of_job(state, job, first.class_id)
         if target < 0:

@@ -46,12 +46,13 @@ CLUSTER = record(
     ("num_changes", _INT),  # arrivals and ends of jobs, in `changes`
     ("free_commitment", _INT),  # first unused record of the commitments
     ("num_classes", _INT),
+    ("num_executors", _INT),  # executors in the cluster now
     ("num_lost", _INT),  # lost task runs that Python has not read yet
     ("now", _FLOAT),  # time of the last change of the pools, ms
     ("idle_ms", _FLOAT),  # sum of times when executors left pools, minus times when they entered a pool
     # The tables, see `State`.
-    ("start", _INT, (24,)),  # their starts in the block, and its end, bytes
-    ("length", _INT, (23,)),  # their numbers of records
+    ("start", _INT, (23,)),  # their starts in the block, and its end, bytes
+    ("length", _INT, (22,)),  # their numbers of records
     ("values_at", _INT),  # address of `values`, which is not in the block
     ("num_values", _INT),
     ("moves_at", _INT),
@@ -60,7 +61,9 @@ CLUSTER = record(
     ("offered", _INT),  # executors still to be committed; 0: no round is open
     ("offered_class", _INT),  # class of the offered executors
     ("source_job", _INT),  # job whose executors are offered, or were offered last
-    ("num_acting", _INT),  # executors that act when the round closes
+    ("num_acting", _INT),  # executors that act when the round closes: one on a stage, or all in a pool
+    ("first_acting", _INT),  # the first of them
+    ("last_acting", _INT),
     # What is offered after the round: pools of a job, then free executors.
     ("next_job", _INT),  # the job; -1 for the common pools
     ("next_class", _INT),  # the class whose pool comes first
@@ -222,7 +225,6 @@ class State(NamedTuple):
     cluster: NDArray[np.void]  # CLUSTER [1]
     classes: NDArray[np.void]  # CLASS [classes]
     executors: NDArray[np.void]  # EXECUTOR [executors]
-    acting: NDArray[np.int64]  # [executors], first `num_acting`: executors that act when the round closes
     commitments: NDArray[np.void]  # COMMITMENT [executors]
     heap: NDArray[np.void]  # RUNNING [executors], first `num_running`
     jobs: NDArray[np.void]  # JOB [jobs]
@@ -255,7 +257,7 @@ Memory = tuple[NDArray[np.uint8], NDArray[np.float64], NDArray[np.void]]
 
 #: Record types of the tables in the block, in the order of ``State``.
 TABLES: tuple[np.dtype[Any], ...] = (
-    CLUSTER, CLASS, EXECUTOR, _INT, COMMITMENT, RUNNING, JOB, _INT, STAGE, PAIR, POOL, SOURCE, _INT, LEVEL, BELIEF,
+    CLUSTER, CLASS, EXECUTOR, COMMITMENT, RUNNING, JOB, _INT, STAGE, PAIR, POOL, SOURCE, _INT, LEVEL, BELIEF,
     ESTIMATE, JOB_ROW, STAGE_ROW, NOISE, TASK, LOST, CHANGE, _FLOAT,
 )  # fmt: skip
 
@@ -287,7 +289,7 @@ _define_tables()
 def _view(memory):  # type: ignore[no-untyped-def]
     """Return a pointer to the tables, which has the same attributes as ``State``."""
     records, values, moves = memory
-    state: Any = pointer_to(records)  # type: ignore[call-arg]
+    state = pointer_to(records)
     cluster = state.cluster[0]
     cluster.values_at, cluster.num_values = values.ctypes.data, len(values)
     cluster.moves_at, cluster.most_moves = moves.ctypes.data, len(moves)
@@ -323,7 +325,7 @@ def allocate(
     lengths = [
         1,
         num_classes,
-        *[num_executors] * 4,
+        *[num_executors] * 3,
         *[len(packed)] * 2,
         num_stages.sum(),
         num_pairs,
@@ -352,6 +354,7 @@ def allocate(
     for name in ("departure_order", "source_job", "next_job", "next_place"):
         cluster[name] = -1  # the common pools are offered first
     cluster["num_classes"], cluster["num_arriving"] = num_classes, len(packed)
+    cluster["num_executors"] = num_executors
     for name, value in (vars(config.semantics) | vars(config.faults)).items():
         if name in (CLUSTER.names or ()):
             cluster[name] = value

@@ -1,6 +1,6 @@
 """Pass all tables of a cluster to compiled functions as one pointer.
 
-Numba would pass a named tuple of 25 arrays as 175 words at each call of a function that is not inlined, which takes
+Numba would pass a named tuple of 24 arrays as 168 words at each call of a function that is not inlined, which takes
 longer than most of these functions, and compiling them would take twice as long. In compiled code the state is the
 address of the block of tables instead. ``state.stages`` makes an array from it: the first table, the cluster's record,
 has the places and lengths of all tables.
@@ -70,8 +70,7 @@ def _table(context: Any, builder: Any, _: Any, block: Any, name: str) -> Any:
     return array._getvalue()
 
 
-@intrinsic
-def pointer_to(typingctx: Any, block: Any) -> Any:
+def _pointer_to(typingctx: Any, block: Any) -> Any:
     """Return a ``Pointer`` to the tables in an array of bytes."""
 
     def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -79,3 +78,7 @@ def pointer_to(typingctx: Any, block: Any) -> Any:
         return builder.bitcast(array.data, cgutils.voidptr_t)
 
     return Pointer()(block), make
+
+
+#: ``_pointer_to`` for compiled code, without its first argument.
+pointer_to: Any = intrinsic(_pointer_to)

@@ -5,10 +5,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numba
+import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from decima.schedulers import Fair
+from decima.schedulers.fair import WeightedFair
 from simulator import (
     DECIMA_SIM,
     PAPER,
@@ -25,12 +28,13 @@ from simulator import (
     make_cluster,
     run_episode,
 )
+from simulator.cluster.engine.rule import CompiledRule, compiled_rule
 from simulator.cluster.parity import differences
 from simulator.parity import read_recording
 from tests.cases import cases
 from tests.simulator.cluster.build import chain, finish, job, jobs, stage
 from tests.simulator.cluster.driver import Both, Driver, assert_same, run
-from tests.simulator.cluster.strategies import MANY, clusters, idleness, seeds
+from tests.simulator.cluster.strategies import MANY, clusters, faulty_clusters, idleness, seeds
 from tests.workloads.strategies import job_sequences
 from workloads import JobSequence, poisson_arrivals, synthetic_profiles
 
@@ -54,9 +58,10 @@ def test_both_engines_agree_event_by_event(
 
 
 class AskedAlways(Fair):
-    """Decides like its base class, without declaring that executors stay with their job."""
+    """Decides like its base class, without declaring that executors stay with their job, and not in compiled code."""
 
     keeps_executors = False
+    engine_rule = None
 
 
 @MANY
@@ -80,6 +85,76 @@ def test_schedulers_that_keep_executors_need_not_be_asked(
         assert_same(*records)
 
 
+@MANY
+@given(st.one_of(anywhere, faulty_clusters()), job_sequences(), st.floats(-3.0, 3.0), st.booleans())
+def test_a_rule_decides_in_compiled_code_as_its_scheduler_does(
+    config: ClusterConfig, sequence: JobSequence, alpha: float, keeps: bool
+) -> None:
+    """Also where the jobs arrive together, and where the last call needs Python."""
+    asked = []
+
+    class Counts(WeightedFair):
+        keeps_executors = keeps
+        engine_rule = WeightedFair.engine_rule
+
+        def decide(self, observation: Observation) -> Decision | None:
+            asked.append(observation.time_ms)
+            return super().decide(observation)
+
+    class Asked(Counts):
+        engine_rule = None
+
+    records, calls = [], []
+    for scheduler in (Counts(alpha), Asked(alpha)):
+        asked.clear()
+        try:
+            records.append(run_episode(config, sequence, scheduler))
+        except SchedulingError as error:
+            records.append(str(error))  # type: ignore[arg-type]
+        calls.append(len(asked))
+    if isinstance(records[0], str):
+        assert records[0] == records[1]
+    else:
+        assert_same(*records)
+    assert calls[0] <= calls[1]
+    if config.knowledge.is_exact and config.semantics == PAPER and not config.faults.active:
+        assert calls[0] <= 2 * len(sequence)
+
+
+def test_a_decision_of_a_rule_that_is_not_valid_is_left_to_the_scheduler() -> None:
+    @numba.njit
+    def wrong(jobs, stages, source, offered, num_executors, constants):  # type: ignore[no-untyped-def]
+        return int(constants[0]), int(constants[1])
+
+    config, sequence = ClusterConfig(3), jobs(chain(stage(4, 10.0), stage(2, 10.0)), job(stage(3, 10.0)))
+    expected = run_episode(config, sequence, AskedAlways())
+    for row, limit in ((-2, 5), (99, 5), (1, 5), (0, 0)):
+
+        class Wrong(AskedAlways):
+            def engine_rule(self, chosen: tuple[int, int] = (row, limit)) -> CompiledRule:
+                return compiled_rule(wrong, np.array(chosen, dtype=np.float64))
+
+        record = run_episode(config, sequence, Wrong())
+        if limit:
+            assert_same(record, expected)
+        else:
+            assert np.isfinite(record.completion_ms).all()
+
+    class Idle(AskedAlways):
+        def engine_rule(self) -> CompiledRule:
+            return compiled_rule(wrong, np.array([-1.0, 0.0]))
+
+    assert np.isfinite(run_episode(config, sequence, Idle()).completion_ms).all()  # the last calls are not left idle
+
+    @numba.njit
+    def other(jobs, stages, source, offered, num_executors, constants):  # type: ignore[no-untyped-def]
+        return 0.5
+
+    if not numba.config.DISABLE_JIT:
+        with pytest.raises(TypeError, match="a rule must return a stage and a limit, got float64"):
+            compiled_rule(other, np.zeros(1))
+
+
 @pytest.mark.parametrize("semantics", [PAPER, DECIMA_SIM])
 def test_executors_that_stay_are_settled_without_asking(semantics: Semantics) -> None:
     """Wide stages follow narrow ones: most executors wait in their job, event after event."""
@@ -89,7 +164,7 @@ def test_executors_that_stay_are_settled_without_asking(semantics: Semantics) ->
     asked = []
 
     class Counts(Fair):
-        keeps_executors = True
+        keeps_executors = True  # and no engine_rule, as it overrides decide
 
         def decide(self, observation: Observation) -> Decision | None:
             asked.append(observation.source)
