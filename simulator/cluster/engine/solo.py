@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from simulator.cluster.alone import ClusterKey, cluster_key, estimate, known_profile
 from simulator.cluster.alone_cache import Known, cluster_text, content_digest, default_cache, shipped
-from simulator.cluster.config import ClusterConfig
+from simulator.cluster.config import ClusterConfig, check_demands
 from simulator.cluster.draws import task_noise
 from simulator.cluster.engine import ends, executors, rounds, tasks
 from simulator.cluster.engine.profiles import pack
@@ -172,6 +172,8 @@ class _Search:
 
     def __init__(self, simulation: _Simulation, job: int) -> None:
         profile, config = simulation.profiles[job], simulation.config
+        if not all(any(each.fits(stage) for each in config.executor_classes) for stage in profile.stages):
+            check_demands(config, JobSequence((profile,), np.zeros(1)))
         # A job holds at most one executor per task, so that higher limits make no difference.
         limits = _limits(min(config.num_executors, profile.num_tasks))
         times_ms = estimate(profile, config, limits)[0]

@@ -11,7 +11,17 @@ from numpy.typing import NDArray
 
 from decima.registry import SCHEDULERS, make_scheduler
 from decima.schedulers import Fifo
-from simulator import DECIMA_SIM, ClusterConfig, Decision, EpisodeRecord, Observation, SchedulingError, run_episode
+from simulator import (
+    DECIMA_SIM,
+    ClusterConfig,
+    ConfigError,
+    Decision,
+    EpisodeRecord,
+    ExecutorClass,
+    Observation,
+    SchedulingError,
+    run_episode,
+)
 from simulator.cluster.alone import known_profile, useful_executors, work_ms
 from simulator.cluster.config import SEMANTICS
 from simulator.cluster.engine.solo import _Simulation, search_all, time_alone, times_alone
@@ -134,6 +144,12 @@ def test_times_alone_count_delays_and_cost_little() -> None:
     assert time_alone(chain(*[stage(1, 7)] * 1500), ClusterConfig(50)).mean_ms == 2000 + 7 * 1500
     wide = job(StageProfile(5_000_000, TaskDurations.sampled([1.0, 2.0])))
     assert time_alone(wide, ClusterConfig(50)).mean_ms == pytest.approx(2000 + 150_000, rel=0.01)
+
+
+@pytest.mark.parametrize("tasks", [2, 20_000])
+def test_a_job_that_no_executor_can_run_has_no_time_alone(tasks: int) -> None:
+    with pytest.raises(ConfigError, match="no executor class can run stage 1 of job 0"):
+        time_alone(chain(stage(2, 10), stage(tasks, 10, cpu=4)), ClusterConfig(executor_classes=(ExecutorClass(9),)))
 
 
 @pytest.mark.parametrize("name", SEMANTICS)
