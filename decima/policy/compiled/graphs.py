@@ -99,16 +99,15 @@ class Graphs(NamedTuple):
         """Concatenate batches; at least one, none empty."""
         if len(parts) == 1:
             return parts[0]
-        arrays: dict[str, NDArray[Any]] = {}
-        lengths = [part.num_graphs for part in parts]
-        for name in Graphs._fields:
-            pieces = [getattr(part, name) for part in parts]
-            if name not in _POINTERS:
-                arrays[name] = np.concatenate(pieces)
-                continue
-            starts = np.cumsum([0, *(piece[-1] for piece in pieces[:-1])])
-            arrays[name] = np.concatenate([pieces[0][:1], *(piece[1:] for piece in pieces)])
-            arrays[name][1:] += np.repeat(starts, lengths)
+        arrays = {
+            name: np.concatenate(pieces)
+            for name, pieces in zip(Graphs._fields, zip(*parts, strict=True), strict=True)
+        }
+        # Between two parts, the pointers have no size of an observation.
+        ends = np.cumsum([len(part.first_stage) for part in parts])[:-1]
+        for name in _POINTERS:
+            sizes = np.delete(np.diff(arrays[name]), ends - 1)
+            arrays[name] = np.concatenate([[0], sizes.cumsum()])
         return Graphs(**arrays)
 
     def select(self, chosen: NDArray[np.int64]) -> Graphs:
