@@ -8,8 +8,8 @@ Numba optimises and assembles each function, and again wherever it is inlined. T
 that Python calls. This needs private parts of Numba, which its next release may change, so ``pyproject.toml`` has an
 upper bound; ``tests/simulator/test_compiled.py`` compares the results with plain ``numba.njit``.
 
-If several processes start with an empty cache, one compiles in a folder, while the others wait and then load the
-results. A file lock is enough: cached code names its source and signature, so that a killed process, or a file system
+If several processes start with an empty cache, one compiles the functions of a module, while the others wait and then
+load the results. As modules do not import each other in a circle, processes cannot wait for each other. A file lock is enough: cached code names its source and signature, so that a killed process, or a file system
 without locks, costs time only.
 
 With ``NUMBA_DISABLE_JIT=1`` nothing is compiled, and all code runs as plain Python.
@@ -57,7 +57,7 @@ def compiled(function: Callable[..., Any] | None = None, /, **options: Any) -> A
         _compile_once(dispatcher)
         with suppress(RuntimeError):  # no folder is writable: each process compiles
             dispatcher.enable_caching()
-            _cache_code(dispatcher, _digest(Path(function.__code__.co_filename).parent))
+            _cache_code(dispatcher, Path(function.__code__.co_filename))
     return dispatcher
 
 
@@ -171,18 +171,18 @@ class _Library(JITCodeLibrary):
             self._codegen.set_env(name, environment)  # type: ignore[attr-defined]
 
 
-def _cache_code(dispatcher: Any, stamp: bytes) -> None:
-    """Cache the code that a dispatcher compiles, until the digest of its sources (``stamp``) changes."""
+def _cache_code(dispatcher: Any, source: Path) -> None:
+    """Cache the code that a dispatcher compiles, until a file in the folder of its source changes."""
     kept, compile_one = dispatcher._cache, dispatcher.compile
-    kept._cache_file = file = _CacheFile(kept.cache_path, kept._impl.filename_base, stamp)
-    save_overload = kept.save_overload
+    kept._cache_file = file = _CacheFile(kept.cache_path, kept._impl.filename_base, _digest(source.parent))
+    save_overload, lock = kept.save_overload, str(Path(kept.cache_path, f"{source.stem}.lock"))
 
     def compile_in_turn(signature: Any) -> Any:
         # Numba's own lock comes first, so that all threads take both locks in the same order.
         with global_compiler_lock:
             if kept._index_key(signature, dispatcher.targetctx.codegen()) in file._load_index():
                 return compile_one(signature)  # loads the code
-            with _alone_in(kept.cache_path):
+            with _alone_with(lock):
                 return compile_one(signature)
 
     def save_if_possible(*compiled: Any) -> None:
@@ -216,25 +216,25 @@ class _CacheFile(IndexDataCacheFile):
         return found[2] if found is not None and found[:2] == (self._source_stamp, key) else None
 
 
-#: Folders in which this process already compiles, or no longer waits for another process.
+#: Lock files of modules whose functions this process already compiles, or for which it no longer waits.
 _occupied: set[str] = set()
 
 
 @contextmanager
-def _alone_in(folder: str) -> Iterator[None]:
-    """Wait until no other process compiles in a folder; do not wait if locks fail."""
-    if folder in _occupied:
+def _alone_with(path: str) -> Iterator[None]:
+    """Wait until no other process holds a lock file; do not wait if locks fail."""
+    if path in _occupied:
         yield
         return
-    lock = FileLock(Path(folder, "compiling.lock"), timeout=PATIENCE_S)
+    lock = FileLock(path, timeout=PATIENCE_S)
     with suppress(OSError, NotImplementedError):  # locks cannot be written, or the wait was too long
         lock.acquire()
-    _occupied.add(folder)
+    _occupied.add(path)
     try:
         yield
     finally:
         if lock.is_locked:
-            _occupied.discard(folder)
+            _occupied.discard(path)
             lock.release()
 
 

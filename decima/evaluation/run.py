@@ -301,7 +301,7 @@ COMPILED = (
     "graphene",
     "sjf-cp",
 )
-#: Number of processes that compile. More would wait for each other, since a folder is compiled by one process.
+#: Number of processes that compile. More would wait for each other, since a module is compiled by one process.
 MOST = 2
 #: Number of jobs in the episode that triggers compilation.
 NUM_JOBS = 3

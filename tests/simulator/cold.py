@@ -10,7 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
-from simulator.compiled import _alone_in
+from simulator.compiled import _alone_with
 
 FUNCTIONS = 20
 HEADER = "from simulator.compiled import compiled, inner\n"
@@ -58,7 +58,7 @@ def in_child(name: str, values: list[float]) -> int:
 def main(folder: Path, times: int) -> None:
     sys.path.insert(0, str(folder))
     if os.fork() == 0:
-        with _alone_in(str(folder / "__pycache__")):
+        with _alone_with(str(folder / "__pycache__" / "cold_0.lock")):
             os.kill(os.getpid(), signal.SIGKILL)
     os.wait()
     for number in range(times):

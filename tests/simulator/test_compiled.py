@@ -90,12 +90,13 @@ def test_what_is_kept_waits_for_no_process_that_compiles(folder: Path, monkeypat
     assert call(monkeypatch) == (2, False)
     monkeypatch.setattr(module, "PATIENCE_S", 0.0)
     monkeypatch.setattr(module, "_occupied", set())
-    kept = imported(monkeypatch)._cache.cache_path
-    with FileLock(Path(kept, "compiling.lock")):
+    kept = Path(imported(monkeypatch)._cache.cache_path)
+    callee, caller = (str(kept / f"{name}.lock") for name in ("callee", "caller"))
+    with FileLock(callee), FileLock(caller):
         (folder / "callee.py").write_text(CALLEE.format(21))
         assert call(monkeypatch) == (42, False)
-        assert module._occupied == {kept}  # it has waited, and will not wait again
-        monkeypatch.setattr(module, "_alone_in", None)
+        assert module._occupied == {callee, caller}  # it has waited, and will not wait again
+        monkeypatch.setattr(module, "_alone_with", None)
         assert call(monkeypatch) == (42, True)
 
 
