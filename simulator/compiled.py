@@ -9,8 +9,9 @@ that Python calls. This needs private parts of Numba, which its next release may
 upper bound; ``tests/simulator/test_compiled.py`` compares the results with plain ``numba.njit``.
 
 If several processes start with an empty cache, one compiles the functions of a module, while the others wait and then
-load the results. As modules do not import each other in a circle, processes cannot wait for each other. A file lock is enough: cached code names its source and signature, so that a killed process, or a file system
-without locks, costs time only.
+load the results. As modules do not import each other in a circle, processes cannot wait for each other. A file lock is
+enough: cached code names its source and signature, so that a killed process, or a file system without locks, costs time
+only.
 
 With ``NUMBA_DISABLE_JIT=1`` nothing is compiled, and all code runs as plain Python.
 """
