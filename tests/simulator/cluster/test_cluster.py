@@ -399,3 +399,22 @@ def test_time_passes_by_hand_until_a_decision_is_due() -> None:
     subject = cluster(2, *profiles, at=[0.0, 60.0])
     with pytest.raises(SchedulingError, match=r"^2 executors are offered: decide before time passes$"):
         subject.clock.run(until=100.0)
+
+
+def test_simultaneous_events_happen_in_the_order_in_which_they_were_scheduled() -> None:
+    """At 10 ms a job arrives, a process wakes, an executor arrives and another process wakes, in this order."""
+    subject, seen = cluster(1, job(stage(1, 50.0)), job(stage(1, 5.0)), at=[0.0, 10.0], moving_delay_ms=10.0), []
+
+    def wake_up(*waits: float) -> Iterator[Event]:
+        for wait in waits:
+            yield subject.clock.timeout(wait)
+        shown = subject.snapshot()
+        seen.append((subject.clock.now, len(shown.jobs), int(shown.running_executors.sum())))
+
+    subject.clock.process(wake_up(10.0))
+    subject.clock.process(wake_up(0.0, 10.0))  # its second wait begins after the departure of the executor
+    subject.clock.step()
+    subject.clock.step()
+    subject.decide(Decision(0, 1))
+    finish(subject)
+    assert seen == [(10.0, 2, 0), (10.0, 2, 1)]
