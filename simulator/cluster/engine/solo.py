@@ -309,7 +309,8 @@ def _noise(num_tasks: int, first: int, end: int) -> NDArray[np.float32]:
     if 2 * num_tasks > LONGEST_STREAM:
         return np.stack([task_noise(seed, 0, num_tasks) for seed in range(first, end)])
     streams = _streams(max(64, 1 << (2 * num_tasks - 1).bit_length()))
-    return streams[first:end, : 2 * num_tasks].reshape(end - first, 2, num_tasks)
+    noise = streams[first:end, : 2 * num_tasks].reshape(end - first, 2, num_tasks)
+    return np.ascontiguousarray(noise)  # for another layout, Numba would compile ``run_alone`` again
 
 
 @cache

@@ -54,7 +54,7 @@ def test_code_that_is_compiled(compiled: list[str]) -> None:
 def test_the_episode_that_compiles_calls_what_all_others_call() -> None:
     """It compiles for the right types: an experiment afterwards compiles nothing."""
     entries = (
-        *(commands.observe, commands.advance, network.act, priced_srpt._choose, packed_srpt._choose),
+        *(commands.observe, commands.advance, network.decide, priced_srpt._choose, packed_srpt._choose),
         *(adaptive_srpt._choose_stage, solo.run_alone),
     )
     schedulers = ["fifo", "priced-srpt", "adaptive-srpt", "packed-srpt", "decima:tpch-batch"]
