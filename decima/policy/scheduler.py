@@ -293,11 +293,6 @@ class Featurizer:
         """Return the graph of an observation, and the number of different decisions that it allows."""
         return self._build(observation)[:2]
 
-    def graph_and_guard(self, observation: Observation) -> tuple[Graphs, Guard]:
-        """Return the graph of an observation, and the guard's mask, see ``Actor.act``."""
-        graph, _, guard = self._build(observation)
-        return graph, guard
-
     def _build(self, observation: Observation) -> tuple[Graphs, int, Guard]:
         graph, num_answers, *guard = build(*self._arguments(observation))
         fill_columns(self._custom, observation, graph)
