@@ -98,8 +98,8 @@ def deciding_ms(policy: Policy, sequence: JobSequence, live: range) -> tuple[flo
     return 1000 * float(np.median(times)), float(np.mean(stages))
 
 
-# With graph, network and choice in one compiled call the costs are about 0.09, 0.2 and 1.2 products; in three calls, they
-# were 0.14, 0.31 and 1.9.
+# With graph, network and choice in one compiled call the costs are about 0.09, 0.2 and 1.2 products; in three calls,
+# they were 0.14, 0.31 and 1.9.
 @pytest.mark.parametrize(
     ("num_jobs", "live", "most"), [(5, range(3, 6), 0.12), (20, range(12, 21), 0.27), (200, range(190, 201), 1.6)]
 )

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from decima import policy as policies
 from decima.policy import NeuralScheduler, load_actor, load_policy
 from decima.registry import make_scheduler, parameters, split_names
 from decima.schedulers.base import SchedulerError
@@ -44,7 +45,7 @@ def _weights(scheduler: Any) -> list[float]:
 
 def test_a_policy_is_read_once_unless_it_changes(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = []
-    monkeypatch.setattr("decima.registry.load_actor", lambda path: read.append(path) or load_actor(path))
+    monkeypatch.setattr(policies, "load_actor", lambda path: read.append(path) or load_actor(path))
     first, again = (make_scheduler(f"decima:{policy}") for _ in range(2))
     assert first is not again
     assert read == [policy]
