@@ -35,6 +35,7 @@ from decima.schedulers.guarantees import NO_GUARANTEES, Guarantees, split_guaran
 from decima.workers.pool import available_cpus, make_workers
 from simulator.cluster.alone import deadlines_ms
 from simulator.cluster.engine.solo import TimeAlone, times_alone
+from simulator.cluster.record import of_known, ratio
 from workloads.display import count_text
 from workloads.errors import check_one_of, check_whole
 
@@ -255,13 +256,15 @@ class Comparison:
         """
         alone_ms = {seed: self._alone_ms(seed) for _, seed, _ in self._with_jobs()}
         slowdowns = [
-            _slowdown(result.jct_ms, alone_ms[seed])
+            ratio(result.jct_ms, alone_ms[seed])
             if (result := self._results[seed][name]).jct_ms.size
             else np.empty(0)
             for name in self.schedulers
             for seed in self.finished
         ]
-        columns = {column: [value(each) for each in slowdowns] for column, value in RELATIVE.items()}
+        columns = {
+            column: [of_known(value, each) for each in slowdowns] for column, value in RELATIVE.items()
+        }
         return self.measured.assign(**columns)[_columns(METRICS)]
 
     @cached_property
@@ -328,7 +331,7 @@ class Comparison:
             jct_ms = np.concatenate([each.jct_ms for each in results])
             place = 1 + list(table).index("jct_s")
             table.insert(place, "alone_s", alone_ms / 1000)
-            table.insert(place + 1, "slowdown", _slowdown(jct_ms, alone_ms))
+            table.insert(place + 1, "slowdown", ratio(jct_ms, alone_ms))
         return table
 
     @cached_property
@@ -498,11 +501,6 @@ def _columns(metrics: Iterable[str]) -> list[str]:
     columns = ["scheduler", "seed", *metrics]
     columns.insert(columns.index("decisions"), "setting")
     return columns
-
-
-def _slowdown(jct_ms: NDArray[np.float64], alone_ms: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return slowdowns, float64 [jobs]; NaN for a job that is incomplete, or whose time alone is 0."""
-    return jct_ms / np.where(alone_ms > 0, alone_ms, np.nan)
 
 
 def _by_name(schedulers: Sequence[SchedulerLike]) -> dict[str, SchedulerLike]:

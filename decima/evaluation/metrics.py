@@ -128,20 +128,10 @@ def _load(record: EpisodeRecord) -> float:
     return record.busy_until(last_ms) / (last_ms * record.config.num_executors) if last_ms else math.nan
 
 
-def _mean_slowdown(slowdown: NDArray[np.float64]) -> float:
-    known = slowdown[~np.isnan(slowdown)]
-    return float(known.mean()) if known.size else math.nan
-
-
-def _worst_slowdown(slowdown: NDArray[np.float64]) -> float:
-    known = slowdown[~np.isnan(slowdown)]
-    return float(known.max()) if known.size else math.nan
-
-
-#: Columns of ``METRICS`` that take the times of the jobs alone -> function of the slowdowns, float64 [num_jobs].
-RELATIVE: dict[str, Callable[[NDArray[np.float64]], float]] = {
-    "slowdown": _mean_slowdown,
-    "worst_slowdown": _worst_slowdown,
+#: Columns of ``METRICS`` that take the times of the jobs alone -> function of the known slowdowns, float64 [jobs].
+RELATIVE: dict[str, Callable[[NDArray[np.float64]], np.float64]] = {
+    "slowdown": np.mean,
+    "worst_slowdown": np.max,
 }
 
 
@@ -192,7 +182,7 @@ METRICS: dict[str, Metric] = {
     "fragmentation": Metric("Unused", ".1%", lambda record: record.fragmentation["memory"], name="unused"),
     "decisions": Metric("Decisions", ",.0f", lambda record: record.num_decisions),
     "guarded": Metric("Guarded", ",.0f", lambda record: record.num_guarded),
-    "slowdown": Metric("Slowdown", ".1f", lambda record: _mean_slowdown(record.slowdown), name="slowdown"),
+    "slowdown": Metric("Slowdown", ".1f", lambda record: record.mean_slowdown, name="slowdown"),
     "failed_jobs": Metric("Failed", ",.0f", lambda record: record.failed_job.size),
     "p50_jct_s": _percentile(50),
     "p99_jct_s": _percentile(99),

@@ -23,7 +23,7 @@ from workloads.job import JobProfile
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["EpisodeRecord"]
+__all__ = ["EpisodeRecord", "of_known", "ratio"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -72,7 +72,7 @@ class EpisodeRecord(EpisodeLog):
         (``simulator.cluster.engine.solo.time_alone``). So a job that is alone has a mean slowdown of 1 under this
         limit. NaN for a job that is incomplete, or whose time alone is 0.
         """
-        return _ratio(self.jct_ms, self.alone_ms)
+        return ratio(self.jct_ms, self.alone_ms)
 
     @cached_property
     def deadline_ms(self) -> NDArray[np.float64]:
@@ -109,7 +109,7 @@ class EpisodeRecord(EpisodeLog):
         a job that is incomplete or without work. Source: Decima, Figure 10(e).
         """
         spent = np.where(np.isnan(self.completion_ms), np.nan, self.busy_ms)
-        return _ratio(spent, self._work_ms)
+        return ratio(spent, self._work_ms)
 
     @property
     def mean_jct_ms(self) -> float:
@@ -130,9 +130,14 @@ class EpisodeRecord(EpisodeLog):
         return float(np.average(self.jct_ms[completed], weights=self.sequence.weight[completed]))
 
     @property
+    def mean_slowdown(self) -> float:
+        """Mean slowdown of the completed jobs; NaN without completed jobs."""
+        return of_known(np.mean, self.slowdown)
+
+    @property
     def worst_slowdown(self) -> float:
         """Largest slowdown of a job; NaN without completed jobs."""
-        return _of_known(np.max, self.slowdown)
+        return of_known(np.max, self.slowdown)
 
     @property
     def deadline_misses(self) -> float:
@@ -143,7 +148,7 @@ class EpisodeRecord(EpisodeLog):
     @property
     def mean_tardiness_ms(self) -> float:
         """Mean tardiness of the completed jobs with a deadline, ms, 0 for jobs in time; NaN without such jobs."""
-        return _of_known(np.mean, self.tardiness_ms)
+        return of_known(np.mean, self.tardiness_ms)
 
     @property
     def executor_hours(self) -> float:
@@ -303,12 +308,12 @@ class EpisodeRecord(EpisodeLog):
         A value holds from its index to the next one. If all jobs complete, the area below is the sum of their JCTs
         (Little's law).
         """
+        import pandas as pd
+
         ended = np.sort(self._ended_ms[~np.isnan(self._ended_ms)])
         arrived = self.sequence.arrival_ms[self.sequence.arrival_ms <= self.end_ms]
         times = np.unique(np.concatenate([arrived, ended]))
         counts = np.searchsorted(arrived, times, "right") - np.searchsorted(ended, times, "right")
-        import pandas as pd
-
         return pd.Series(counts, index=pd.Index(times, name="time_ms"), name="jobs")
 
     @property
@@ -328,13 +333,13 @@ class EpisodeRecord(EpisodeLog):
         runs. With attributes also ``weighted_mean_jct_ms``, ``deadline_misses``, ``mean_tardiness_ms``. With a signal
         also ``executor_hours``, ``energy_kwh``, ``carbon``.
         """
+        import pandas as pd
+
         optional: list[str] = []
         if self.sequence.attributes:
             optional += ["weighted_mean_jct_ms", "deadline_misses", "mean_tardiness_ms"]
         if self.config.signal:
             optional += ["executor_hours", "energy_kwh", "carbon"]
-        import pandas as pd
-
         return pd.Series(
             {
                 "mean_jct_ms": self.mean_jct_ms,
@@ -342,8 +347,8 @@ class EpisodeRecord(EpisodeLog):
                 "makespan_ms": self.makespan_ms,
                 "utilisation": self.utilisation,
                 "mean_jobs_in_system": self.mean_jobs_in_system,
-                "mean_slowdown": _of_known(np.mean, self.slowdown),
-                "mean_work_inflation": _of_known(np.mean, self.work_inflation),
+                "mean_slowdown": self.mean_slowdown,
+                "mean_work_inflation": of_known(np.mean, self.work_inflation),
                 "worst_slowdown": self.worst_slowdown,
                 "busy_ms": float(self.busy_ms.sum()),
                 "moving_ms": float(self.moving_ms.sum()),
@@ -389,12 +394,12 @@ class EpisodeRecord(EpisodeLog):
         return np.bincount(job, weights=value, minlength=len(self.sequence)).astype(np.float64)
 
 
-def _ratio(value: NDArray[np.float64], to: NDArray[np.float64]) -> NDArray[np.float64]:
+def ratio(value: NDArray[np.float64], to: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return ``value / to``, NaN where ``to`` is 0."""
     return np.divide(value, to, out=np.full_like(value, np.nan), where=to > 0)
 
 
-def _of_known(mean_or_max: Callable[[NDArray[np.float64]], np.float64], values: NDArray[np.float64]) -> float:
+def of_known(mean_or_max: Callable[[NDArray[np.float64]], np.float64], values: NDArray[np.float64]) -> float:
     """Apply a function to the values that are not NaN; return NaN if there are none."""
     known = values[~np.isnan(values)]
     return float(mean_or_max(known)) if known.size else math.nan
