@@ -284,16 +284,14 @@ class Cluster(BaseCluster):
         limit_ms, limit_order = clock.limit
         while True:
             now_ms, reached, decisions = engine.advance(
-                *(
-                    self._memory,
-                    action,
-                    target,
-                    count,
-                    self.keeps_executors,
-                    clock.now,
-                    limit_ms,
-                    limit_order,
-                ),
+                self._memory,
+                action,
+                target,
+                count,
+                self.keeps_executors,
+                clock.now,
+                limit_ms,
+                limit_order,
                 *(NO_RULE if self._last_call else self.rule),
             )
             clock.pass_to(now_ms)
@@ -307,8 +305,6 @@ class Cluster(BaseCluster):
         if self._num_changes[0] != before:
             self._num_losses = 0
         return bool(reached)
-
-    # Events.
 
     # Events.
 
