@@ -469,3 +469,15 @@ def test_sweeps_and_hindsight() -> None:
         assert swept.min() == (record.mean_jct_ms if objective == "jct" else record.makespan_ms)
     tie = [("one", runs[0][1]), ("other", runs[0][1])]
     assert best_settings(tie, ["jct"])["jct"][0] == "one"
+
+
+def test_slowdowns_are_those_of_the_episodes() -> None:
+    compared = run()
+    seed = min(compared.finished)
+    runs = compared.runs[compared.runs["seed"] == seed].set_index("scheduler")
+    assert compared.episodes
+    for name, record in compared.episodes.items():
+        assert runs["slowdown"][name] == record.mean_slowdown
+        assert runs["worst_slowdown"][name] == record.worst_slowdown > record.mean_slowdown
+        jobs = compared.jobs[(compared.jobs["seed"] == seed) & (compared.jobs["scheduler"] == name)]
+        assert jobs["slowdown"].tolist() == record.slowdown.tolist()
