@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from workloads.errors import did_you_mean
 
 if TYPE_CHECKING:
-    from decima.evaluation.options import compare
+    from decima.evaluation.metrics import mean_interval, paired_change, summary_table
+    from decima.evaluation.options import compare, make_conditions
     from decima.evaluation.run import tune
     from decima.learning import train_policy as train
     from decima.registry import load_policy, make_scheduler
@@ -34,12 +35,16 @@ __all__ = [
     "batch_arrivals",
     "compare",
     "load_policy",
+    "make_conditions",
     "make_scheduler",
+    "mean_interval",
     "open_workload",
+    "paired_change",
     "plot_dag",
     "plot_schedule",
     "poisson_arrivals",
     "run_episode",
+    "summary_table",
     "train",
     "tune",
 ]
@@ -55,12 +60,16 @@ _PLACES = {
     "batch_arrivals": "workloads",
     "compare": "decima.evaluation.options",
     "load_policy": "decima.registry",
+    "make_conditions": "decima.evaluation.options",
     "make_scheduler": "decima.registry",
+    "mean_interval": "decima.evaluation.metrics",
     "open_workload": "workloads",
+    "paired_change": "decima.evaluation.metrics",
     "plot_dag": "decima.show.plots",
     "plot_schedule": "decima.show.plots",
     "poisson_arrivals": "workloads",
     "run_episode": "simulator",
+    "summary_table": "decima.evaluation.metrics",
     "train": "decima.learning:train_policy",
     "tune": "decima.evaluation.run",
 }

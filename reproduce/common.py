@@ -1,0 +1,129 @@
+"""Results of figures: what ``run`` returns, their JSON files, and tables as Markdown.
+
+A figure is a file of this folder with a function ``run``, whose keyword arguments are the options of
+``python -m reproduce NAME``. Numbers of README and documentation are rendered from the JSON files (``render.py``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+import decima
+from decima.evaluation.metrics import METRICS, ci95
+from decima.show.style import save_figure
+
+FOLDER = Path(__file__).parent
+#: Folders of the published results and of their pictures.
+RESULTS, PICTURES = FOLDER / "results", FOLDER.parent / "docs"
+
+
+class Result(NamedTuple):
+    """Result of a figure.
+
+    Attributes:
+        tables: name -> tidy table; the first one is the main table. A column ``X_ci95`` (``X_ci95_s`` for ``X_s``) has
+            half the 95 % confidence intervals of ``X``.
+        pictures: file name without suffix -> picture.
+        values: name -> text of a single value, which pages show within sentences.
+        formats: column -> format of its numbers, such as ``.1%``; see ``number_format`` for other columns.
+    """
+
+    tables: Mapping[str, pd.DataFrame]
+    pictures: Mapping[str, Figure] = {}
+    values: Mapping[str, str] = {}
+    formats: Mapping[str, str] = {}
+
+    def content(self, command: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the content of the JSON file: the result, how to repeat it, and the CPU time so far, s."""
+        used = os.times()
+        return {
+            "command": command,
+            "options": options,
+            "version": version(),
+            "cpu_s": round(used.user + used.system + used.children_user + used.children_system),
+            "values": self.values,
+            "formats": self.formats,
+            "tables": {
+                name: json.loads(each.to_json(orient="records")) for name, each in self.tables.items()
+            },
+        }
+
+    def save(
+        self, name: str, content: Mapping[str, Any], results: Path = RESULTS, pictures: Path = PICTURES
+    ) -> None:
+        """Write the JSON file and the pictures into these folders."""
+        for folder in (results, pictures):
+            folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(content, indent=1, ensure_ascii=False, default=str)
+        (results / f"{name}.json").write_text(f"{text}\n", encoding="utf-8")
+        for file, picture in self.pictures.items():
+            save_figure(picture, pictures / f"{file}.png")
+
+
+def version() -> str:
+    """Return the version of the project, with its commit in a clone of the repository."""
+    command = ["git", "describe", "--always", "--dirty"]
+    try:
+        commit = subprocess.run(
+            command, cwd=FOLDER, capture_output=True, text=True, check=True
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return decima.__version__
+    return f"{decima.__version__}, commit {commit}"
+
+
+# ---- tables as text ----------------------------------------------------------------------------------------
+
+
+def number_format(column: str) -> str:
+    """Return the default format of a column: that of the metric, signed percent for ``vs ..``, else one decimal."""
+    if column in METRICS:
+        return METRICS[column].form
+    return "+.1%" if column.startswith("vs ") else ".1f"
+
+
+def cell(row: Mapping[str, Any], column: str, formats: Mapping[str, str]) -> str:
+    """Return a cell of a table as text: a number with its confidence interval; empty for None."""
+    value, half_width = row[column], row.get(ci95(column))
+    if value is None or isinstance(value, str):
+        return value or ""
+    form = formats.get(column) or ("" if isinstance(value, int) else number_format(column))
+    return f"{value:{form}}" + ("" if half_width is None else f" ± {half_width:{form.lstrip('+')}}")
+
+
+def markdown(
+    rows: Iterable[Mapping[str, Any]], formats: Mapping[str, str], columns: Iterable[str] = ()
+) -> str:
+    """Return a Markdown table whose columns are aligned, so that it can also be read as plain text.
+
+    Args:
+        rows: values by column, as in the JSON file; all rows have the same columns.
+        formats: see ``Result``.
+        columns: columns to show; by default all.
+    """
+    rows = list(rows)
+    intervals = {ci95(column) for column in rows[0]}
+    columns = list(columns) or [column for column in rows[0] if column not in intervals]
+    table = []
+    for column in columns:
+        heading = METRICS[column].heading if column in METRICS else column
+        texts = [
+            f"{heading} (s)" if column.endswith("_s") else heading,
+            *(cell(row, column, formats) for row in rows),
+        ]
+        width = max(map(len, texts))
+        if all(isinstance(row[column], str | None) for row in rows):
+            table.append([texts[0].ljust(width), "-" * width, *(text.ljust(width) for text in texts[1:])])
+        else:
+            table.append(
+                [texts[0].rjust(width), f"{'-' * (width - 1)}:", *(text.rjust(width) for text in texts[1:])]
+            )
+    return "\n".join(f"| {' | '.join(line)} |" for line in zip(*table, strict=True))
