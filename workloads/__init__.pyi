@@ -1,15 +1,14 @@
 from .arrivals import (
-    Drift,
     JobSequence,
     RandomStream,
     batch_arrivals,
     poisson_arrivals,
     random_stream,
     trace_arrivals,
-    uniform_memory,
 )
 from .attributes import JobAttributes, Tenant
 from .carbon import Signal
+from .drift import Drift
 from .errors import DecimaError
 from .grid_jobs import DISTRIBUTIONS, JobDistribution, JobSets, draw_jobs
 from .job import (
@@ -18,15 +17,15 @@ from .job import (
     TaskDurations,
     Wave,
     WorkloadError,
-    scaled,
-    simplified,
 )
+from .scaling import scaled, simplified, uniform_memory
 from .sources.alibaba import read_alibaba
 from .sources.carbon import open_signal, read_signal, synthetic_signal
 from .sources.open import open_workload
+from .sources.published_tpch import load_tpch, load_tpch_job
 from .sources.swf import SwfLog, read_swf, read_swf_workload, swf_jobs
 from .sources.synthetic import random_dag, synthetic_profiles
-from .sources.tpch import embedded_tpch, embedded_workload, load_tpch, load_tpch_job
+from .sources.tpch import embedded_tpch, embedded_workload
 from .sources.wfcommons import read_wfcommons
 from .sources.workload_file import Workload, read_workload, write_workload
 from .spark.eventlog import read_event_log

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,16 +22,17 @@ from workloads.display import count_text
 from workloads.errors import LONGEST_MS, check_all, check_instance, check_number, check_whole
 from workloads.job import MOST_TASKS, JobProfile, WorkloadError
 
+if TYPE_CHECKING:
+    from workloads.drift import Drift
+
 __all__ = [
-    "Drift", "JobSequence", "RandomStream", "WorkPrior", "batch_arrivals", "poisson_arrivals",
-    "random_stream", "trace_arrivals", "uniform_memory",
+    "JobSequence", "RandomStream", "WorkPrior", "batch_arrivals", "poisson_arrivals", "random_stream",
+    "trace_arrivals",
 ]  # fmt: skip
 
 
 #: Maximum number of jobs of a random sequence.
 MOST_JOBS = 10_000_000
-#: Maximum factor on an arrival rate; the minimum factor is its inverse.
-MOST_TIMES = 1e6
 
 
 class RandomStream(IntEnum):
@@ -231,54 +232,6 @@ class JobSequence:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class Drift:
-    """A change within a job stream: another arrival rate, and possibly jobs of another workload.
-
-    Args:
-        at_ms: time of the change, ms.
-        rate: factor on the arrival rate after the change.
-        profiles: profiles from which jobs are drawn after the change; empty if the jobs stay the same.
-        name: display name of the workload of ``profiles``.
-
-    Raises:
-        WorkloadError: the time is negative, or the factor is not positive or too large.
-    """
-
-    at_ms: float
-    rate: float
-    profiles: tuple[JobProfile, ...] = ()
-    name: str = ""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "profiles", check_all(self.profiles, JobProfile, "profiles", WorkloadError))
-        for name in ("at_ms", "rate"):
-            object.__setattr__(self, name, check_number(getattr(self, name), name, WorkloadError))
-        if not 0 <= self.at_ms <= LONGEST_MS:
-            raise WorkloadError(
-                f"a drift begins between 0 and {LONGEST_MS / 1000:g} s, got {self.at_ms / 1000:g} s"
-            )
-        if not 1 / MOST_TIMES <= self.rate <= MOST_TIMES:
-            raise WorkloadError(
-                f"a drift's factor on the arrival rate is between {1 / MOST_TIMES:g} and {MOST_TIMES:g}, "
-                f"got {self.rate:g}"
-            )
-
-    def __str__(self) -> str:
-        """Describe the change in words."""
-        rate = [f"{self.rate:g} times the rate"] if self.rate != 1 or not self.profiles else []
-        jobs = [f"jobs of {self.name}"] if self.profiles else []
-        return f"{' and '.join(rate + jobs)} from {self.at_ms / 1000:g} s on"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the change for JSON; ``workload`` is None if the jobs stay the same."""
-        return {
-            "at_s": self.at_ms / 1000,
-            "rate": self.rate,
-            "workload": self.name if self.profiles else None,
-        }
-
-
 def batch_arrivals(profiles: Sequence[JobProfile], num_jobs: int, seed: int) -> JobSequence:
     """Draw ``num_jobs`` jobs uniformly from ``profiles``; all arrive at time 0 (Decima, section 7.2).
 
@@ -310,6 +263,8 @@ def poisson_arrivals(
     if not np.isfinite(mean_interval_ms) or mean_interval_ms <= 0:
         raise WorkloadError(f"the mean interval between arrivals must be positive, got {mean_interval_ms} ms")
     if drift is not None:
+        from workloads.drift import Drift
+
         check_instance(drift, Drift, "drift", WorkloadError)
     return _sampled(profiles, num_jobs, seed, mean_interval_ms, drift)
 
@@ -335,28 +290,6 @@ def trace_arrivals(
         attributes=tuple(attributes),
         tenants=tuple(tenants),
     )
-
-
-def uniform_memory(sequence: JobSequence) -> JobSequence:
-    """Draw the memory demand of each stage of each job uniformly from (0, 1] (Decima, section 7.3).
-
-    The seed of the sequence is also the seed of the draws.
-    """
-    check_instance(sequence, JobSequence, "sequence", WorkloadError)
-    return replace(sequence, profiles=_with_uniform_memory(sequence.profiles, sequence.seed))
-
-
-# Each scheduler of a comparison gets the same profiles, so that values known by profile, such as times alone, are
-# computed once.
-@lru_cache(maxsize=32)
-def _with_uniform_memory(profiles: tuple[JobProfile, ...], seed: int) -> tuple[JobProfile, ...]:
-    random = random_stream(seed, RandomStream.DEMANDS)
-    jobs = []
-    for profile in profiles:
-        memory = 1.0 - random.random(profile.num_stages)
-        stages = zip(profile.stages, memory.tolist(), strict=True)
-        jobs.append(replace(profile, stages=tuple(replace(stage, memory=size) for stage, size in stages)))
-    return tuple(jobs)
 
 
 def _sampled(

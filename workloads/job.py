@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property, lru_cache
 from graphlib import CycleError, TopologicalSorter
@@ -33,7 +33,7 @@ from workloads.errors import (
 if TYPE_CHECKING:
     import networkx as nx
 
-__all__ = ["JobProfile", "StageProfile", "TaskDurations", "Wave", "WorkloadError", "scaled", "simplified"]
+__all__ = ["JobProfile", "StageProfile", "TaskDurations", "Wave", "WorkloadError"]
 
 #: Parallelism level of durations that do not depend on the parallelism.
 ANY_LEVEL = 1
@@ -332,6 +332,11 @@ class JobProfile:
         """Number of stages."""
         return len(self.stages)
 
+    @cached_property
+    def means_are_known(self) -> bool:
+        """Whether the mean task durations of all stages are the same on every cluster."""
+        return all(stage.durations.mean_is_known for stage in self.stages)
+
     @property
     def num_tasks(self) -> int:
         """Number of tasks over all stages."""
@@ -423,21 +428,9 @@ class JobProfile:
             >>> JobProfile.from_networkx(graph)
             JobProfile('nightly', 3 stages, 608 tasks, 378.7 s of work)
         """
-        import networkx as nx  # slow to import, and seldom needed
+        from workloads.networkx_jobs import from_networkx
 
-        check_instance(graph, nx.DiGraph, "graph", WorkloadError)
-        if not nx.is_directed_acyclic_graph(graph):
-            cycle = [edge[0] for edge in nx.find_cycle(graph)]
-            raise WorkloadError(f"the nodes form a cycle: {' -> '.join(map(repr, [*cycle, cycle[0]]))}")
-        stages = []
-        for node, attributes in graph.nodes(data=True):
-            try:
-                stages.append(_stage_of(node, attributes))
-            except WorkloadError as error:
-                raise WorkloadError(f"node {node!r:.60}: {error}") from None
-        number = {node: place for place, node in enumerate(graph)}
-        edges = [(number[edge[0]], number[edge[1]]) for edge in graph.edges]
-        return cls(graph.name if name is None else name, tuple(stages), np.array(edges, dtype=np.int64))
+        return from_networkx(graph, name)
 
     def to_networkx(self) -> nx.DiGraph[int]:
         """Return the DAG as a networkx graph, from which ``from_networkx`` builds an equal job.
@@ -445,42 +438,15 @@ class JobProfile:
         Its name is that of the job. Nodes are the numbers of the stages, with the attributes ``name`` (str), ``tasks``
         (int), ``duration_ms`` (``TaskDurations``, ms), ``cpu`` and ``memory`` (float).
         """
-        import networkx as nx
+        from workloads.networkx_jobs import to_networkx
 
-        graph: nx.DiGraph[int] = nx.DiGraph(name=self.name)
-        for number, stage in enumerate(self.stages):
-            graph.add_node(
-                number,
-                name=stage.name,
-                tasks=stage.num_tasks,
-                duration_ms=stage.durations,
-                cpu=stage.cpu,
-                memory=stage.memory,
-            )
-        graph.add_edges_from(self.edges.tolist())
-        return graph
+        return to_networkx(self)
 
     def _neighbours(self, *, of: int, other: int) -> tuple[tuple[int, ...], ...]:
         lists: list[list[int]] = [[] for _ in self.stages]
         for edge in self.edges.tolist():
             lists[edge[of]].append(edge[other])
         return tuple(tuple(sorted(found)) for found in lists)
-
-
-def _stage_of(node: Any, attributes: Mapping[str, Any]) -> StageProfile:
-    """Return the stage that the attributes of a node describe."""
-    for key in attributes:
-        check_one_of(key, ("tasks", "duration_ms", "name", "cpu", "memory"), "an attribute", WorkloadError)
-    for key in ("tasks", "duration_ms"):
-        if key not in attributes:
-            raise WorkloadError(f"the attribute {key!r} is required")
-    return StageProfile(
-        attributes["tasks"],
-        TaskDurations.parse(attributes["duration_ms"]),
-        attributes.get("name", node if isinstance(node, str) else ""),
-        attributes.get("cpu", 1.0),
-        attributes.get("memory", 0.0),
-    )
 
 
 def _frozen_array(value: ArrayLike, dtype: type[_Number], what: str) -> NDArray[_Number]:
@@ -500,56 +466,3 @@ def _frozen_array(value: ArrayLike, dtype: type[_Number], what: str) -> NDArray[
         raise WorkloadError(f"{what} must be an array of {np.dtype(dtype).name}, got {array.dtype}")
     result.setflags(write=False)
     return result
-
-
-def scaled(profile: JobProfile, durations: float = 1.0, tasks: float = 1.0) -> JobProfile:
-    """Return a job with the same DAG, demands and name, but longer tasks or more of them.
-
-    Args:
-        durations: factor on all task durations.
-        tasks: factor on the number of tasks of each stage, rounded to at least 1 task.
-
-    Raises:
-        WorkloadError: a factor is not positive and finite, or durations become too long.
-
-    Examples:
-        >>> from workloads import scaled, synthetic_profiles
-        >>> [job] = synthetic_profiles(1)
-        >>> round(scaled(job, durations=10).work_ms / job.work_ms)
-        10
-    """
-    check_instance(profile, JobProfile, "profile", WorkloadError)
-    for name, factor in (("durations", durations), ("tasks", tasks)):
-        check_number(factor, f"the factor on {name}", WorkloadError)
-        if not (math.isfinite(factor) and factor > 0):
-            raise WorkloadError(f"the factor on {name} must be positive and finite, got {factor}")
-    return profile if durations == tasks == 1 else _scaled_job(profile, durations, tasks)
-
-
-# Cached, as simulator and policies cache values by the identity of a profile.
-@lru_cache(maxsize=4096)
-def _scaled_job(profile: JobProfile, durations: float, tasks: float) -> JobProfile:
-    return replace(profile, stages=tuple(_scaled(stage, durations, tasks) for stage in profile.stages))
-
-
-def _scaled(stage: StageProfile, durations: float, tasks: float) -> StageProfile:
-    known = stage.durations
-    if durations != 1:
-        known = replace(known, values=durations * known.values, mean_ms=durations * known.given_mean_ms)
-    return replace(stage, num_tasks=max(1, round(tasks * stage.num_tasks)), durations=known)
-
-
-def simplified(profile: JobProfile) -> JobProfile:
-    """Return a job in which each task takes the mean duration of its stage, for studies of job order alone.
-
-    DAG, numbers of tasks, demands and total work stay the same. Durations depend neither on the wave nor on the number
-    of executors, and are not random. On a cluster without moving delay this is the setting in which Decima is compared
-    with exhaustive search.
-
-    Source: Decima, appendix "Optimality of Decima" (Figure 21).
-    """
-    check_instance(profile, JobProfile, "profile", WorkloadError)
-    stages = (
-        replace(stage, durations=TaskDurations.constant(stage.durations.mean_ms)) for stage in profile.stages
-    )
-    return replace(profile, stages=tuple(stages))

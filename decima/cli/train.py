@@ -181,7 +181,7 @@ def _joined(numbers: Sequence[float]) -> str:
 def _compare_command(result: TrainingResult[TrainingConfig]) -> list[str]:
     """Return the command that compares the policy on the cluster and workload of its training."""
     from decima.evaluation.fit import JUDGED_BY
-    from simulator.cluster.objectives import objective_named
+    from simulator.cluster.reward import objective_named
 
     cluster, workload = result.config.cluster, result.config.workload
     modules = {part.name.partition(":")[0]: None for part in result.config.policy.build().custom_parts}

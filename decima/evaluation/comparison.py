@@ -33,7 +33,7 @@ from decima.outputs import json_text, versions
 from decima.registry import ANY_POLICY, DEFAULT_POLICY, LEARNED, policy_named
 from decima.schedulers.guarantees import NO_GUARANTEES, Guarantees, split_guarantees
 from decima.workers.pool import available_cpus, make_workers
-from simulator.cluster.alone import deadlines_ms
+from simulator.cluster.deadlines import deadlines_ms
 from simulator.cluster.engine.solo import TimeAlone, times_alone
 from simulator.cluster.record import of_known, ratio
 from workloads.display import count_text

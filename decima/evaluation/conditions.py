@@ -11,15 +11,15 @@ import numpy as np
 
 from simulator.cluster.config import SEMANTICS, ClusterConfig, ConfigError, ExecutorClass, check_demands
 from workloads.arrivals import (
-    Drift,
     JobSequence,
     RandomStream,
     batch_arrivals,
     poisson_arrivals,
     random_stream,
-    uniform_memory,
 )
+from workloads.drift import Drift
 from workloads.errors import DecimaError, check_instance, check_number, check_one_of, check_whole
+from workloads.scaling import uniform_memory
 from workloads.sources.workload_file import Workload
 from workloads.transform import NOTHING_DRAWN, AttributeDistribution
 

@@ -19,8 +19,9 @@ from decima.registry import LEARNED, split_names
 from decima.schedulers.guarantees import Guarantees
 from simulator.cluster.config import SEMANTICS, ClusterConfig, Knowledge, parse_classes
 from simulator.cluster.faults import Faults
-from workloads.arrivals import Drift, JobSequence
+from workloads.arrivals import JobSequence
 from workloads.carbon import Signal
+from workloads.drift import Drift
 from workloads.errors import check_all, check_number, check_one_of, check_whole, did_you_mean
 from workloads.job import JobProfile
 from workloads.sources.carbon import open_signal

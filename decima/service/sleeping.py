@@ -17,7 +17,8 @@ from decima.service.live_spark import Overhead, runs_unchanged
 from simulator.cluster.alone import known_profile
 from simulator.cluster.config import ClusterConfig
 from workloads.arrivals import JobSequence, RandomStream, batch_arrivals, poisson_arrivals, random_stream
-from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError, scaled
+from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
+from workloads.scaling import scaled
 from workloads.sources.workload_file import Workload, write_workload
 
 __all__ = ["Setting", "sleeping", "sleeping_history", "sleeping_jobs"]

@@ -26,7 +26,7 @@ from decima.studies.outcome import FULL, RULE, Outcome
 from decima.studies.study import Study, Variant
 from decima.workers.pool import make_workers, map_in_order
 from simulator.cluster.record import EpisodeRecord
-from workloads.job import simplified
+from workloads.scaling import simplified
 from workloads.sources.workload_file import Workload, write_workload
 
 # ---- Figures 9 and 10: batches and streams -----------------------------------------------------------------

@@ -27,7 +27,7 @@ from workloads.errors import LONGEST_MS
 from workloads.job import JobProfile, StageProfile
 
 __all__ = [
-    "PARALLELISM", "ClusterKey", "alone_ms", "cluster_key", "deadlines_ms", "estimate", "known_profile",
+    "PARALLELISM", "ClusterKey", "alone_ms", "cluster_key", "estimate", "known_profile",
     "known_sequence", "useful_executors", "useful_parallelism", "work_ms",
 ]  # fmt: skip
 
@@ -75,20 +75,6 @@ def alone_ms(profile: JobProfile, config: ClusterConfig) -> NDArray[np.float64]:
     return estimate(profile, config, tuple(limit for limit in PARALLELISM if limit <= most))[0]
 
 
-def deadlines_ms(sequence: JobSequence, config: ClusterConfig) -> NDArray[np.float64]:
-    """Return the deadline of each job, float64 [jobs], ms; infinite without a deadline.
-
-    The deadline of a job with a slack is its arrival plus the slack times its shortest ``alone_ms``.
-    """
-    deadline_ms = np.full(len(sequence), np.inf)
-    for job, each in enumerate(sequence.attributes):
-        deadline_ms[job] = each.deadline_ms
-        if not math.isinf(each.slack):
-            shortest_ms = float(alone_ms(sequence.profiles[job], config).min())
-            deadline_ms[job] = sequence.arrival_ms[job] + each.slack * shortest_ms
-    return deadline_ms
-
-
 def work_ms(profile: JobProfile, config: ClusterConfig) -> NDArray[np.float64]:
     """Estimate the executor time of each stage when a job is alone, float64 [num_stages], ms.
 
@@ -115,7 +101,7 @@ def known_profile(profile: JobProfile, config: ClusterConfig) -> JobProfile:
     Returns:
         ``profile`` itself if its means do not depend on the cluster; else the same object for the same arguments.
     """
-    if all(stage.durations.mean_is_known for stage in profile.stages):
+    if profile.means_are_known:
         return profile
     known, key = _known.setdefault(profile, {}), cluster_key(config)
     if key not in known:

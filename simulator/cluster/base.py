@@ -11,15 +11,15 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from simulator.cluster.alone import deadlines_ms, known_sequence
 from simulator.cluster.config import ClusterConfig, ConfigError
-from simulator.cluster.estimates import Estimate, draw_estimates
+from simulator.cluster.deadlines import deadlines_ms
 from simulator.cluster.observation import CLASS, Decision, Observation
 from simulator.cluster.reward import RewardMeter
 from workloads.arrivals import JobSequence
 from workloads.errors import DecimaError, check_instance
 
 if TYPE_CHECKING:
+    from simulator.cluster.estimates import Estimate
     from simulator.cluster.record import EpisodeRecord
     from workloads.job import JobProfile
 
@@ -52,13 +52,19 @@ class BaseCluster(ABC):
     def __init__(self, config: ClusterConfig, sequence: JobSequence):
         self.config = check_instance(config, ClusterConfig, "config", ConfigError)
         self.sequence = check_instance(sequence, JobSequence, "sequence", ConfigError)
-        self._known = known_sequence(self.sequence, self.config)
+        self._known = self.sequence  # as schedulers see it
+        if not all(profile.means_are_known for profile in set(self.sequence.profiles)):
+            from simulator.cluster.alone import known_sequence  # estimates each job alone
+
+            self._known = known_sequence(self.sequence, self.config)
         # With exact estimates, the distribution of the workload must not depend on future jobs.
         self._prior = self.sequence.prior if self.config.knowledge.is_exact else self._known.work_prior
         self._deadline_ms = deadlines_ms(self.sequence, self.config)
         #: Estimates of each job; empty if schedulers know the exact values.
         self._estimates: list[Estimate] = []
         if not config.knowledge.is_exact:
+            from simulator.cluster.estimates import draw_estimates
+
             self._estimates = draw_estimates(self._known, config.knowledge)
         self._last_call = False
         self._done = False

@@ -29,7 +29,6 @@ from simulator.cluster.engine.posterior import posterior
 from simulator.cluster.engine.posterior import records as records_of
 from simulator.cluster.engine.rule import NO_RULE, CompiledRule
 from simulator.cluster.engine.state import Memory, allocate, moves_table, state_of
-from simulator.cluster.estimates import redrawn_factors
 from simulator.cluster.observation import Observation
 from simulator.cluster.record import EpisodeRecord
 from workloads.arrivals import JobSequence
@@ -136,6 +135,8 @@ class Cluster(BaseCluster):
 
     def _redraw_task_times(self, job: int, belief: NDArray[np.void], estimates: NDArray[np.void]) -> None:
         """Redraw the true mean task times of a job's stages from the posterior, given the job's estimates."""
+        from simulator.cluster.estimates import redrawn_factors
+
         first = self._first_stage[job]
         stages = self._state.stages[first : first + len(estimates)]
         stages["factor"] = redrawn_factors(self._noise_seed, job, belief, estimates, stages["mean_task_ms"])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Literal
 
 from simulator.cluster.faults import NO_FAULTS, Faults
-from simulator.cluster.objectives import objective_named
+from simulator.cluster.reward import objective_named
 from workloads.carbon import Signal
 from workloads.errors import (
     LARGEST_ERROR,

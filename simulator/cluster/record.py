@@ -6,19 +6,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.cluster.alone import deadlines_ms, work_ms
-from simulator.cluster.config import ConfigError
-from simulator.cluster.engine.solo import times_alone
+from simulator.cluster.deadlines import deadlines_ms
 from simulator.cluster.log import EpisodeLog
-from simulator.cluster.objectives import AllJobs, LiveJobs, objective_named
 from workloads.display import count_text
-from workloads.job import JobProfile
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,7 +57,9 @@ class EpisodeRecord(EpisodeLog):
 
         Times of large jobs are estimates, see ``simulator.cluster.engine.solo.time_alone``.
         """
-        return np.array([each.mean_ms for each in times_alone(self.sequence.profiles, self.config)])
+        from simulator.cluster.engine.solo import times_alone  # simulates each job alone
+
+        return np.array([time.mean_ms for time in times_alone(self.sequence.profiles, self.config)])
 
     @cached_property
     def slowdown(self) -> NDArray[np.float64]:
@@ -97,7 +94,7 @@ class EpisodeRecord(EpisodeLog):
         """
         ended_ms = np.where(np.isnan(self.completion_ms), np.inf, self.completion_ms)
         missed = ended_ms > self.deadline_ms
-        waits = np.isnan(self._ended_ms)
+        waits = np.isnan(self.ended_ms)
         missed[waits] = self.deadline_ms[waits] < self.end_ms
         return missed
 
@@ -155,14 +152,6 @@ class EpisodeRecord(EpisodeLog):
         """Total time of executors that run tasks or move to a job, h."""
         return float(self.busy_ms.sum() + self.moving_ms.sum()) / 3_600_000
 
-    @cached_property
-    def busy_intervals(self) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-        """Intervals in which executors run tasks or move: job, int64 [n]; begin and end, float64 [n], ms."""
-        begin_ms = np.concatenate([self.task_start_ms, self.move_depart_ms])
-        end_ms = np.concatenate([self.task_finish_ms, self.move_arrive_ms])
-        job, known = np.concatenate([self.task_job, self.move_job]), begin_ms < self.end_ms
-        return job[known], begin_ms[known], np.minimum(end_ms[known], self.end_ms)
-
     @property
     def energy_kwh(self) -> float:
         """Energy of all executors over the observed time, kWh; see ``ClusterConfig.executor_watts``."""
@@ -177,11 +166,9 @@ class EpisodeRecord(EpisodeLog):
 
         Array float64 [num_jobs]; an amount of money if the signal is a price; NaN without a signal.
         """
-        if (signal := self.config.signal) is None:
-            return np.full(len(self.sequence), np.nan)
-        job, begin_ms, end_ms = self.busy_intervals
-        kilowatts = self.config.executor_watts / 1000
-        return self._sum_by_job(job, kilowatts * signal.integral(begin_ms, end_ms) / 3_600_000)
+        from simulator.cluster.costs import job_emissions
+
+        return job_emissions(self)
 
     @property
     def carbon(self) -> float:
@@ -191,12 +178,14 @@ class EpisodeRecord(EpisodeLog):
         """
         if self.config.signal is None or not self.config.idle_watts:
             return float(self.job_carbon.sum())
-        return self._emissions(float(self.sequence.arrival_ms[0]), self.end_ms)
+        from simulator.cluster.costs import emissions
+
+        return emissions(self, float(self.sequence.arrival_ms[0]), self.end_ms)
 
     @property
     def makespan_ms(self) -> float:
         """Makespan: last end of a job - first arrival, ms; NaN if a job has not ended."""
-        return float(self._ended_ms.max() - self.sequence.arrival_ms[0])
+        return float(self.ended_ms.max() - self.sequence.arrival_ms[0])
 
     def cost_ms(self, objective: str) -> float:
         """Return the cost by an objective since the first arrival, which minus the rewards add up to, ms.
@@ -209,46 +198,14 @@ class EpisodeRecord(EpisodeLog):
         Raises:
             ConfigError: the objective is unknown, or needs a signal that the cluster lacks.
         """
-        cost = objective_named(objective)
-        if cost.uses_carbon and self.config.signal is None:
-            raise ConfigError(f"reward {objective!r}: the cluster has no signal")
-        arrival_ms = self.sequence.arrival_ms
-        left_ms = np.where(np.isnan(self._ended_ms), self.end_ms, self._ended_ms)
-        known = AllJobs.of(self.sequence, self.deadline_ms)
-        times_ms = np.unique(np.concatenate([arrival_ms[arrival_ms <= self.end_ms], left_ms])).tolist()
-        total_ms = 0.0
-        for begin_ms, end_ms in pairwise(times_ms):
-            live = LiveJobs(np.flatnonzero((arrival_ms <= begin_ms) & (end_ms <= left_ms)).tolist(), known)
-            if cost.uses_carbon:  # executors may still move when the last job has ended
-                live.carbon = self._emissions(begin_ms, self.end_ms if end_ms == times_ms[-1] else end_ms)
-            total_ms += cost.cost_ms(begin_ms, end_ms, live, self.config.reward_scale_ms)
-        return total_ms
+        from simulator.cluster.costs import cost_ms
 
-    def _emissions(self, begin_ms: float, end_ms: float) -> float:
-        """Return the emissions between two times, not before the first arrival, g; see ``carbon``."""
-        signal = self.config.signal
-        assert signal is not None
-        _, began_ms, ended_ms = self.busy_intervals
-        began_ms = np.maximum(began_ms, begin_ms)
-
-        def busy(until_ms: float) -> float:
-            return float(
-                signal.integral(began_ms, np.maximum(np.minimum(ended_ms, until_ms), began_ms)).sum()
-            )
-
-        power = self.config.executor_watts * busy(end_ms)
-        if self.config.idle_watts:
-            last_ms = min(end_ms, float(self.sequence.arrival_ms[0]) + self.observed_ms)
-            left_ms = signal.integral(np.clip(self.change_ms, begin_ms, last_ms), last_ms)
-            present = self.config.num_executors * float(signal.integral(begin_ms, last_ms))
-            present += float(np.where(self.change_joins, 1, -1) @ left_ms)
-            power += self.config.idle_watts * max(present - busy(last_ms), 0.0)
-        return power / 1000 / 3_600_000
+        return cost_ms(self, objective)
 
     @property
     def observed_ms(self) -> float:
         """Time from the first arrival to the last end of a job, or to the episode's end if jobs are left, ms."""
-        last = self.end_ms if np.isnan(self._ended_ms).any() else float(self._ended_ms.max())
+        last = self.end_ms if np.isnan(self.ended_ms).any() else float(self.ended_ms.max())
         return float(last - self.sequence.arrival_ms[0])
 
     @property
@@ -267,7 +224,7 @@ class EpisodeRecord(EpisodeLog):
     @property
     def mean_jobs_in_system(self) -> float:
         """Time average of the number of jobs that have arrived and not ended, over the observed time."""
-        left_ms = np.where(np.isnan(self._ended_ms), self.end_ms, self._ended_ms)
+        left_ms = np.where(np.isnan(self.ended_ms), self.end_ms, self.ended_ms)
         time_in_system = left_ms - np.minimum(self.sequence.arrival_ms, self.end_ms)
         return float(time_in_system.sum() / self.observed_ms) if self.observed_ms else float("nan")
 
@@ -310,7 +267,7 @@ class EpisodeRecord(EpisodeLog):
         """
         import pandas as pd
 
-        ended = np.sort(self._ended_ms[~np.isnan(self._ended_ms)])
+        ended = np.sort(self.ended_ms[~np.isnan(self.ended_ms)])
         arrived = self.sequence.arrival_ms[self.sequence.arrival_ms <= self.end_ms]
         times = np.unique(np.concatenate([arrived, ended]))
         counts = np.searchsorted(arrived, times, "right") - np.searchsorted(ended, times, "right")
@@ -374,21 +331,21 @@ class EpisodeRecord(EpisodeLog):
         return self.jct_ms[~np.isnan(self.jct_ms)]
 
     @cached_property
-    def _ended_ms(self) -> NDArray[np.float64]:
+    def ended_ms(self) -> NDArray[np.float64]:
         """Time at which each job completed or failed, float64 [num_jobs], ms; NaN for other jobs."""
         ended_ms = self.completion_ms.copy()
         ended_ms[self.failed_job] = self.failed_ms
         return ended_ms
 
-    def _per_job(self, value: Callable[[JobProfile], float]) -> NDArray[np.float64]:
-        """Return a value of each job's profile, computed once per distinct profile, float64 [num_jobs]."""
-        known = {profile: value(profile) for profile in set(self.sequence.profiles)}
-        return np.array([known[profile] for profile in self.sequence.profiles], dtype=np.float64)
-
     @cached_property
     def _work_ms(self) -> NDArray[np.float64]:
         """Expected executor time of each job alone on this cluster, float64 [num_jobs], ms."""
-        return self._per_job(lambda profile: float(work_ms(profile, self.config).sum()))
+        from simulator.cluster.alone import work_ms  # estimates each job alone
+
+        work = {
+            profile: float(work_ms(profile, self.config).sum()) for profile in set(self.sequence.profiles)
+        }
+        return np.array([work[profile] for profile in self.sequence.profiles], dtype=np.float64)
 
     def _sum_by_job(self, job: NDArray[np.int64], value: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.bincount(job, weights=value, minlength=len(self.sequence)).astype(np.float64)

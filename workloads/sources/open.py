@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from workloads.arrivals import Drift
 from workloads.errors import check_path, did_you_mean, number_in
 from workloads.job import WorkloadError
-from workloads.sources.synthetic import synthetic_profiles
-from workloads.sources.tpch import embedded_workload, load_tpch
 from workloads.sources.workload_file import Workload, read_workload
 
+if TYPE_CHECKING:
+    from workloads.drift import Drift
+
+# Only the reader of the workload that is asked for is imported.
 __all__ = ["EMBEDDED", "SYNTHETIC", "open_drift", "open_workload"]
 
 #: Names of the workloads that ship with the project.
@@ -31,11 +33,15 @@ def open_workload(name_or_path: str | Path = EMBEDDED) -> Workload:
         WorkloadError: the name or path is unknown, or the workload is malformed.
     """
     if name_or_path == EMBEDDED:
+        from workloads.sources.tpch import embedded_workload
+
         return embedded_workload()
     if name_or_path == SYNTHETIC:
         return _synthetic()
     path = check_path(name_or_path, "name_or_path", WorkloadError)
     if path.is_dir():
+        from workloads.sources.published_tpch import load_tpch
+
         return Workload(load_tpch(path), None, path.resolve().name)
     if not path.exists():
         raise WorkloadError(
@@ -63,10 +69,14 @@ def open_drift(text: str) -> Drift:
         raise WorkloadError(
             f"drift {text!r:.60}: expected AT:RATE[:WORKLOAD], a time in seconds and a factor on the arrival rate"
         )
+    from workloads.drift import Drift
+
     workload = open_workload(name) if name else None
     return Drift(1000 * numbers[0], numbers[1], *((workload.profiles, workload.name) if workload else ()))
 
 
 @lru_cache(maxsize=1)
 def _synthetic() -> Workload:
+    from workloads.sources.synthetic import synthetic_profiles
+
     return Workload(synthetic_profiles(), None, "random DAGs")

@@ -20,8 +20,8 @@ from decima.evaluation.conditions import Conditions
 from decima.learning.cluster import sections
 from decima.learning.cluster.settings import SettingsConditions, SettingsSection
 from decima.settings import CLONING_OFFSET, RUN_SEEDS, VALIDATION_SEEDS, Recipes, RunConfig, read_settings
-from simulator.cluster.alone import deadlines_ms
-from simulator.cluster.objectives import objective_named
+from simulator.cluster.deadlines import deadlines_ms
+from simulator.cluster.reward import objective_named
 from workloads.arrivals import JobSequence, RandomStream, random_stream
 from workloads.job import WorkloadError
 from workloads.sources.open import EMBEDDED, open_drift

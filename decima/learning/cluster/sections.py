@@ -25,7 +25,7 @@ from decima.registry import make_scheduler
 from decima.schedulers.base import SchedulerError
 from decima.settings import Count, LearningRate, Positive, Section, Share, Weight, described, first_problem
 from simulator.cluster.config import SEMANTICS, ClusterConfig, parse_classes
-from simulator.cluster.objectives import objective_named
+from simulator.cluster.reward import objective_named
 from workloads.job import WorkloadError
 from workloads.sources.carbon import open_signal
 from workloads.sources.open import EMBEDDED, open_workload

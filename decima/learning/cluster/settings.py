@@ -20,7 +20,7 @@ from decima.settings import SETTINGS, VALIDATION_SEEDS, Positive, Section, Share
 from simulator.cluster.config import EXACT, ClusterConfig, Knowledge
 from simulator.cluster.faults import NO_FAULTS, Faults
 from workloads.arrivals import JobSequence, RandomStream, batch_arrivals, poisson_arrivals, random_stream
-from workloads.job import scaled
+from workloads.scaling import scaled
 from workloads.sources.open import EMBEDDED, open_workload
 from workloads.sources.workload_file import Workload
 from workloads.transform import STEADY, ArrivalPattern, AttributeDistribution

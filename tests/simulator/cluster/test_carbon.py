@@ -8,6 +8,7 @@ from hypothesis import given, strategies as st
 
 from decima.schedulers import Fair
 from simulator import ClusterConfig, ConfigError, Decision, Faults, Observation, SchedulingError, run_episode
+from simulator.cluster.costs import busy_intervals
 from tests.simulator.cluster.build import finish
 from tests.simulator.cluster.driver import Both, Driver, run
 from tests.simulator.cluster.strategies import MANY, clusters, idleness, seeds
@@ -60,7 +61,7 @@ def test_carbon_is_an_integral_and_forks_have_the_same_future() -> None:
     for config in (ClusterConfig(8), ClusterConfig(8, faults=faults)):
         config = replace(config, signal=STEPS, executor_watts=100.0)
         record = run_episode(config, JOBS, Fair())
-        _, begin_ms, end_ms = record.busy_intervals
+        _, begin_ms, end_ms = busy_intervals(record)
         times = np.unique(np.concatenate([begin_ms, end_ms, np.arange(0, record.end_ms, 100.0)]))
         busy = [((begin_ms <= now) & (now < end_ms)).sum() for now in times[:-1]]
         intensity = [STEPS.at(float(now) + 1e-6) for now in times[:-1]]

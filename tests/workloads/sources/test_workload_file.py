@@ -20,7 +20,7 @@ from workloads.arrivals import JobSequence, batch_arrivals
 from workloads.attributes import JobAttributes, Tenant
 from workloads.imperfections import Imperfections
 from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
-from workloads.sources.tpch import load_tpch
+from workloads.sources.published_tpch import load_tpch
 from workloads.sources.workload_file import Workload, read_workload, write_workload
 
 TASK = TaskDurations.constant(1.0)

@@ -1,0 +1,62 @@
+"""Drift of a job stream: from some time on, jobs arrive at another rate, or are other jobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from workloads.errors import LONGEST_MS, WorkloadError, check_all, check_number
+from workloads.job import JobProfile
+
+__all__ = ["Drift"]
+
+#: Maximum factor on an arrival rate; the minimum factor is its inverse.
+MOST_TIMES = 1e6
+
+
+@dataclass(frozen=True, eq=False)
+class Drift:
+    """A change within a job stream: another arrival rate, and possibly jobs of another workload.
+
+    Args:
+        at_ms: time of the change, ms.
+        rate: factor on the arrival rate after the change.
+        profiles: profiles from which jobs are drawn after the change; empty if the jobs stay the same.
+        name: display name of the workload of ``profiles``.
+
+    Raises:
+        WorkloadError: the time is negative, or the factor is not positive or too large.
+    """
+
+    at_ms: float
+    rate: float
+    profiles: tuple[JobProfile, ...] = ()
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "profiles", check_all(self.profiles, JobProfile, "profiles", WorkloadError))
+        for name in ("at_ms", "rate"):
+            object.__setattr__(self, name, check_number(getattr(self, name), name, WorkloadError))
+        if not 0 <= self.at_ms <= LONGEST_MS:
+            raise WorkloadError(
+                f"a drift begins between 0 and {LONGEST_MS / 1000:g} s, got {self.at_ms / 1000:g} s"
+            )
+        if not 1 / MOST_TIMES <= self.rate <= MOST_TIMES:
+            raise WorkloadError(
+                f"a drift's factor on the arrival rate is between {1 / MOST_TIMES:g} and {MOST_TIMES:g}, "
+                f"got {self.rate:g}"
+            )
+
+    def __str__(self) -> str:
+        """Describe the change in words."""
+        rate = [f"{self.rate:g} times the rate"] if self.rate != 1 or not self.profiles else []
+        jobs = [f"jobs of {self.name}"] if self.profiles else []
+        return f"{' and '.join(rate + jobs)} from {self.at_ms / 1000:g} s on"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the change for JSON; ``workload`` is None if the jobs stay the same."""
+        return {
+            "at_s": self.at_ms / 1000,
+            "rate": self.rate,
+            "workload": self.name if self.profiles else None,
+        }
