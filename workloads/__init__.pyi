@@ -27,7 +27,8 @@ from .sources.swf import SwfLog, read_swf, read_swf_workload, swf_jobs
 from .sources.synthetic import random_dag, synthetic_profiles
 from .sources.tpch import embedded_tpch, embedded_workload
 from .sources.wfcommons import read_wfcommons
-from .sources.workload_file import Workload, read_workload, write_workload
+from .sources.workload_file import Workload, read_workload
+from .sources.workload_writer import write_workload
 from .spark.eventlog import read_event_log
 from .spark.importing import SparkImport, import_event_logs
 from .spark.model import SparkModel

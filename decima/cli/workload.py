@@ -103,7 +103,7 @@ def spark(logs: Sequence[Path], out: Path, levels: str, parameters: Sequence[str
     """
     from decima.evaluation.spark.logged_jobs import predict_held_out
     from decima.outputs import check_file
-    from workloads.sources.workload_file import write_workload
+    from workloads.sources.workload_writer import write_workload
     from workloads.spark.importing import import_event_logs
 
     options |= {"levels": LEVELS.parse(levels), "parameters": _parameters(parameters)}
@@ -172,7 +172,7 @@ def _write_trace(
     out: Path, library: bool, options: dict[str, Any], read: Callable[[Excerpt], Workload]
 ) -> None:
     from decima.outputs import check_file
-    from workloads.sources.workload_file import write_workload
+    from workloads.sources.workload_writer import write_workload
     from workloads.transform import Excerpt
 
     check_file(out)
@@ -286,7 +286,7 @@ def live(log: Path, out: Path) -> None:
     from decima.service.log import read_log
     from decima.service.replay import replayed
     from decima.service.summary import live_workload
-    from workloads.sources.workload_file import write_workload
+    from workloads.sources.workload_writer import write_workload
 
     check_file(out)
     found, left_out = live_workload(replayed(read_log(log)), out.name.split(".")[0])

@@ -19,7 +19,8 @@ from simulator.cluster.config import ClusterConfig
 from workloads.arrivals import JobSequence, RandomStream, batch_arrivals, poisson_arrivals, random_stream
 from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
 from workloads.scaling import scaled
-from workloads.sources.workload_file import Workload, write_workload
+from workloads.sources.workload_file import Workload
+from workloads.sources.workload_writer import write_workload
 
 __all__ = ["Setting", "sleeping", "sleeping_history", "sleeping_jobs"]
 

@@ -36,7 +36,8 @@ from decima.studies.outcome import OptionError, Outcome, Setup
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile
 from workloads.sources.open import EMBEDDED, open_workload
-from workloads.sources.workload_file import Workload, write_workload
+from workloads.sources.workload_file import Workload
+from workloads.sources.workload_writer import write_workload
 
 # ---- results of both studies -------------------------------------------------------------------------------
 

@@ -27,7 +27,8 @@ from decima.studies.study import Study, Variant
 from decima.workers.pool import make_workers, map_in_order
 from simulator.cluster.record import EpisodeRecord
 from workloads.scaling import simplified
-from workloads.sources.workload_file import Workload, write_workload
+from workloads.sources.workload_file import Workload
+from workloads.sources.workload_writer import write_workload
 
 # ---- Figures 9 and 10: batches and streams -----------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from tests.cases import cases
 from tests.refusal import one_line
 from tests.workloads.strategies import job_profiles
 from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
-from workloads.sources.file_format import describe_stages
+from workloads.sources.workload_writer import describe_stages
 
 SECOND = TaskDurations.constant(1000.0)
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from functools import lru_cache
 from typing import Annotated, Any, Literal, get_args
@@ -28,7 +28,7 @@ from pydantic import (
 from workloads.attributes import DEFAULT_TENANT, NO_ATTRIBUTES, JobAttributes, Tenant
 from workloads.errors import did_you_mean
 from workloads.imperfections import Imperfections
-from workloads.job import ANY_LEVEL, JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
+from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
 from workloads.reading import place_name
 
 #: Number of errors from which on none is described: descriptions of all errors would fill the memory.
@@ -157,7 +157,7 @@ def build_profile(name: str, profile: _Profile) -> JobProfile:
     stages = []
     for number, stage in enumerate(profile.stages):
         try:
-            durations = _build_durations(stage.duration_ms)
+            durations = build_durations(stage.duration_ms)
         except WorkloadError as error:
             place = place_name(("profiles", name, "stages", number, "duration_ms"))
             raise WorkloadError(f"{place}: {error}") from None
@@ -227,15 +227,7 @@ def _attributes(given: dict[str, Any], *place: str | int) -> JobAttributes:
         raise WorkloadError(f"{place_name(place)}: {error}") from None
 
 
-def describe_attributes(attributes: JobAttributes, profile: JobAttributes = NO_ATTRIBUTES) -> dict[str, Any]:
-    """Return the file entry of a job's attributes that differ from its profile's; or of a profile's attributes."""
-    own = {name: value for name, value in vars(attributes).items() if value != getattr(profile, name)}
-    if "deadline_ms" in own:
-        own.pop("slack", None)
-    return {name: None if value == math.inf else value for name, value in own.items()}
-
-
-def _build_durations(durations: float | list[float] | _Waves) -> TaskDurations:
+def build_durations(durations: float | list[float] | _Waves) -> TaskDurations:
     if isinstance(durations, list) and len(durations) <= FEW:
         return _sampled(tuple(durations))
     return TaskDurations.parse(vars(durations) if isinstance(durations, _Waves) else durations)
@@ -269,53 +261,6 @@ def _expected_parent(parent: int | str, found: list[int], stages: list[_Stage]) 
     if found:
         return f"stages {found[0]} and {found[1]} are both named {parent!r}, expected a number"
     return f"no stage of this job is named {parent!r}"
-
-
-def describe_stages(profile: JobProfile) -> Iterator[dict[str, Any]]:
-    """Yield the file entry of each stage, without defaults."""
-    for stage, parents in zip(profile.stages, profile.parents, strict=True):
-        described = {
-            "name": stage.name,
-            "tasks": int(stage.num_tasks),
-            "duration_ms": _describe_durations(stage.durations),
-            "parents": list(parents),
-            "cpu": float(stage.cpu),
-            "memory": float(stage.memory),
-        }
-        defaults = {"name": "", "parents": [], "cpu": 1.0, "memory": 0.0}
-        yield {key: value for key, value in described.items() if defaults.get(key) != value}
-
-
-def _describe_durations(durations: TaskDurations) -> float | list[float] | dict[str, Any]:
-    """Return the shortest entry from which the same durations are read."""
-    tables = {wave.name.lower(): _measured(durations, wave) for wave in Wave}
-    any_level: list[float] = tables["rest"].get(str(ANY_LEVEL), [])
-    forms: list[float | list[float]] = [*any_level[:1], any_level] if any_level else []
-    for form in forms:
-        if _same(_build_durations(form), durations):
-            return form
-    described: dict[str, Any] = {name: table for name, table in tables.items() if table}
-    if durations.levels.tolist() == [ANY_LEVEL]:
-        described = {name: table[str(ANY_LEVEL)] for name, table in described.items()}
-    if not math.isnan(durations.given_mean_ms):
-        described["mean_ms"] = durations.given_mean_ms
-    return described
-
-
-def _measured(durations: TaskDurations, wave: Wave) -> dict[str, list[float]]:
-    return {str(level): cell.tolist() for level, cell in durations.table(wave).items() if cell.size}
-
-
-def _same(one: TaskDurations, other: TaskDurations) -> bool:
-    return one is other or (
-        one.mean_ms == other.mean_ms
-        and np.array_equal(one.levels, other.levels)
-        and all(
-            np.array_equal(left, right)
-            for wave in Wave
-            for left, right in zip(one.table(wave).values(), other.table(wave).values(), strict=True)
-        )
-    )
 
 
 #: Messages that replace pydantic's, by type of error.

@@ -23,7 +23,8 @@ from workloads.errors import check_number, number_in
 from workloads.job import WorkloadError
 from workloads.reading import read_document
 from workloads.sources.tpch import LEVELS
-from workloads.sources.workload_file import Workload, write_workload
+from workloads.sources.workload_file import Workload
+from workloads.sources.workload_writer import write_workload
 from workloads.spark.eventlog import SparkApplication, read_event_log
 from workloads.spark.importing import median_startup_ms
 from workloads.spark.model import SparkModel, fit

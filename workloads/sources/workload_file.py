@@ -5,14 +5,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import gzip
-import json
 import math
-import os
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,8 +27,6 @@ from workloads.sources.file_format import (
     build_attributes,
     build_profile,
     build_tenants,
-    describe_attributes,
-    describe_stages,
     first_error,
 )
 
@@ -121,7 +115,7 @@ def read_workload(path: str | Path) -> Workload:
             expected value.
     """
     path = check_path(path, "path", WorkloadError)
-    suffix = _suffix(path)
+    suffix = file_suffix(path)
     document = read_document(path, "a workload file", tomllib.loads if suffix == ".toml" else parse_json)
     try:
         return _build_workload(WorkloadFile.model_validate(document), path.name[: -len(suffix)])
@@ -129,27 +123,6 @@ def read_workload(path: str | Path) -> Workload:
         raise WorkloadError(f"{path}: {first_error(error, WorkloadFile)}") from None
     except WorkloadError as error:
         raise WorkloadError(f"{path}: {error}") from None
-
-
-def write_workload(path: str | Path, workload: Workload) -> None:
-    """Write a workload to a ``.json`` or ``.json.gz`` file; reading it gives the same jobs, durations and arrivals.
-
-    The file is replaced atomically.
-
-    Raises:
-        WorkloadError: the file cannot be written, its name ends in ``.toml``, or ``about`` is not JSON.
-    """
-    path = check_path(path, "path", WorkloadError)
-    check_instance(workload, Workload, "workload", WorkloadError)
-    if _suffix(path) == ".toml":
-        raise WorkloadError(f"{path}: TOML is only read, expected a name that ends in .json or .json.gz")
-    try:
-        data = _layout(workload).encode()
-    except UnicodeEncodeError:
-        raise WorkloadError(f"{path}: a name has a character that UTF-8 cannot encode") from None
-    except (TypeError, ValueError) as error:
-        raise WorkloadError(f"{path}: about: expected JSON values: {error}") from None
-    _replace(path, gzip.compress(data, mtime=0) if _suffix(path) == ".json.gz" else data)
 
 
 def _build_workload(file: WorkloadFile, default_name: str) -> Workload:
@@ -179,80 +152,8 @@ def _build_workload(file: WorkloadFile, default_name: str) -> Workload:
     return Workload(tuple(profiles.values()), sequence, name, file.about, imperfections, of_profiles, tenants)
 
 
-def _suffix(path: Path) -> str:
+def file_suffix(path: Path) -> str:
     for suffix in _SUFFIXES:
         if path.name.lower().endswith(suffix):
             return suffix
     raise WorkloadError(f"{path}: expected a name that ends in {', '.join(_SUFFIXES)}")
-
-
-def _layout(workload: Workload) -> str:
-    """Format a workload as JSON with one line per stage and job, so that versions of a file can be compared."""
-    profiles = [
-        f'    {_json(profile.name)}: {{{_members(workload.attributes.get(profile.name, NO_ATTRIBUTES))}"stages": ['
-        f"\n{_lines(describe_stages(profile))}\n    ]}}"
-        for profile in workload.profiles
-    ]
-    text = '{\n  "format": "decima-workload",\n  "version": 1,\n'
-    text += f'  "name": {_json(workload.name)},\n'
-    if workload.about:
-        about = json.dumps(workload.about, ensure_ascii=False, allow_nan=False, indent=2)
-        text += '  "about": ' + about.replace("\n", "\n  ") + ",\n"
-    if workload.imperfections != UNKNOWN:
-        text += f'  "errors": {_json(workload.imperfections.to_json())},\n'
-    if workload.tenants:
-        tenants = {
-            each.name: {"weight": each.weight, "min_share": each.min_share} for each in workload.tenants
-        }
-        text += f'  "tenants": {_json(tenants)},\n'
-    text += '  "profiles": {\n' + ",\n".join(profiles) + "\n  }"
-    if workload.sequence is not None:
-        sequence = workload.sequence
-        jobs = [
-            {
-                "profile": profile.name,
-                "arrival_ms": arrival,
-                **describe_attributes(attributes, workload.attributes.get(profile.name, NO_ATTRIBUTES)),
-            }
-            for profile, arrival, attributes in zip(
-                sequence.profiles,
-                sequence.arrival_ms.tolist(),
-                sequence.attributes or (NO_ATTRIBUTES,) * len(sequence),
-                strict=True,
-            )
-        ]
-        text += f',\n  "jobs": [\n{_lines(jobs)}\n  ],\n  "seed": {int(workload.sequence.seed)}'
-    return text + "\n}\n"
-
-
-def _members(attributes: JobAttributes) -> str:
-    """Format the attributes of a profile as the first members of its JSON object."""
-    return "".join(f'"{name}": {_json(value)}, ' for name, value in describe_attributes(attributes).items())
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
-
-
-def _lines(rows: Iterable[object]) -> str:
-    return ",\n".join(f"      {_json(row)}" for row in rows)
-
-
-def _replace(path: Path, data: bytes) -> None:
-    is_device = path.exists() and not path.is_file()  # such as /dev/stdout, which is written, never replaced
-    temporary = path if is_device else path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        if is_device and not path.is_dir():
-            path.write_bytes(data)
-            return
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        raise WorkloadError(f"{path}: cannot be written: {error.strerror}") from None
-    finally:
-        if not is_device:
-            with contextlib.suppress(OSError):  # the file exists only after a failure
-                temporary.unlink()

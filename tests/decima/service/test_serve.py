@@ -24,7 +24,8 @@ from tests.cases import cases
 from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors
 from tests.decima.service.test_driver import PROFILES
 from tests.programs import started
-from workloads.sources.workload_file import Workload, write_workload
+from workloads.sources.workload_file import Workload
+from workloads.sources.workload_writer import write_workload
 
 STATE = a_state(1, a_job("a", a_stage(7)), having=executors(3))
 

@@ -21,7 +21,8 @@ from workloads.attributes import JobAttributes, Tenant
 from workloads.imperfections import Imperfections
 from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
 from workloads.sources.published_tpch import load_tpch
-from workloads.sources.workload_file import Workload, read_workload, write_workload
+from workloads.sources.workload_file import Workload, read_workload
+from workloads.sources.workload_writer import write_workload
 
 TASK = TaskDurations.constant(1.0)
 
