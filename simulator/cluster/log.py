@@ -16,7 +16,7 @@ from workloads.arrivals import JobSequence
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["NOTHING_KEPT", "EpisodeLog", "Kept", "Overruled"]
+__all__ = ["NOTHING_KEPT", "EpisodeLog", "Kept", "Overruled", "count_within"]
 
 _Number = TypeVar("_Number", bound=np.generic)
 
@@ -111,12 +111,12 @@ class EpisodeLog:
     @cached_property
     def task_job(self) -> NDArray[np.int64]:
         """Number of the job of each run, int64 [num_runs]."""
-        return self._of_runs(np.repeat(self._stage_job, self._stage_size))
+        return self.of_runs(np.repeat(self._stage_job, self.stage_size))
 
     @cached_property
     def task_stage(self) -> NDArray[np.int64]:
         """Number of the stage of each run within its job, int64 [num_runs]."""
-        return self._of_runs(np.repeat(_count_within(self._stage_job), self._stage_size))
+        return self.of_runs(np.repeat(count_within(self._stage_job), self.stage_size))
 
     @cached_property
     def task_outcome(self) -> NDArray[np.int8]:
@@ -169,7 +169,7 @@ class EpisodeLog:
         busy_ms = np.minimum(self.task_finish_ms[ran], self.end_ms) - self.task_start_ms[ran]
         unused = {}
         for resource in ("cpu", "memory"):
-            size, demand = self._resource(resource)
+            size, demand = self.resource(resource)
             # The threads of BLAS make products of such long vectors slower.
             held = float((busy_ms * size[self.task_executor[ran]]).sum())
             unused[resource] = 1 - float((busy_ms * demand[ran]).sum()) / held if held else math.nan
@@ -182,41 +182,15 @@ class EpisodeLog:
         ``parallelism``, ``start_ms``, ``finish_ms``. With several classes also ``executor_class``, -1 for tasks that
         never started. With faults also ``outcome``, an ``Outcome``.
         """
-        import pandas as pd  # slow to import, and needed for tables only
+        from simulator.cluster import tables  # pandas is slow to import
 
-        table = pd.DataFrame(
-            {
-                "job": self.task_job,
-                "stage": self.task_stage,
-                "task": self._of_runs(
-                    _count_within(np.repeat(np.arange(self._stage_size.size), self._stage_size))
-                ),
-                "executor": self.task_executor,
-                "wave": self.task_wave,
-                "parallelism": self.task_parallelism,
-                "start_ms": self.task_start_ms,
-                "finish_ms": self.task_finish_ms,
-            }
-        )
-        if len(self.config.executor_classes) > 1:
-            of_runs = np.where(self.task_executor < 0, -1, self.executor_class[self.task_executor])
-            table.insert(4, "executor_class", of_runs)
-        if self.config.faults.active:
-            table["outcome"] = self.task_outcome
-        return table
+        return tables.tasks(self)
 
     def moves(self) -> pd.DataFrame:
         """Return a table of moves, in order of departure: ``executor``, ``job``, ``depart_ms``, ``arrive_ms``."""
-        import pandas as pd
+        from simulator.cluster import tables  # pandas is slow to import
 
-        return pd.DataFrame(
-            {
-                "executor": self.move_executor,
-                "job": self.move_job,
-                "depart_ms": self.move_depart_ms,
-                "arrive_ms": self.move_arrive_ms,
-            }
-        )
+        return tables.moves(self)
 
     def resources(self) -> pd.DataFrame:
         """Return resources of busy executors and demands of their tasks over time, as step functions.
@@ -225,39 +199,24 @@ class EpisodeLog:
         ``cpu_demanded``, ``memory_held``, ``memory_demanded``, and numbers of busy executors by class: ``class_0``,
         ``class_1``, .. Source: Decima, appendix F.
         """
-        import pandas as pd
+        from simulator.cluster import tables  # pandas is slow to import
 
-        ran = self.task_executor >= 0
-        executor = self.task_executor[ran]
-        weights: dict[str, NDArray[np.float64]] = {}
-        for resource in ("cpu", "memory"):
-            size, demand = self._resource(resource)
-            weights |= {f"{resource}_held": size[executor], f"{resource}_demanded": demand[ran]}
-        for number in range(len(self.config.executor_classes)):
-            weights[f"class_{number}"] = (self.executor_class[executor] == number).astype(np.float64)
-        finish = np.minimum(self.task_finish_ms[ran], self.end_ms)
-        times, place = np.unique(np.concatenate([self.task_start_ms[ran], finish]), return_inverse=True)
-        columns = {
-            name: np.cumsum(np.bincount(place, np.concatenate([value, -value]), minlength=times.size))
-            for name, value in weights.items()
-        }
-        # Rounding errors would leave small numbers instead of 0.
-        return pd.DataFrame(columns, index=pd.Index(times, name="time_ms")).round(9) + 0.0
+        return tables.resources(self)
 
-    def _resource(self, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def resource(self, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return a resource of each executor, float64 [executors], and the demand of each run, float64 [runs]."""
         classes = self.config.executor_classes
         stages = [stage for profile in self.sequence.profiles for stage in profile.stages]
         size = np.array([getattr(each, name) for each in classes], dtype=np.float64)[self.executor_class]
         demand = np.array([getattr(stage, name) for stage in stages], dtype=np.float64)
-        return size, self._of_runs(np.repeat(demand, self._stage_size))
+        return size, self.of_runs(np.repeat(demand, self.stage_size))
 
-    def _of_runs(self, value: NDArray[_Number]) -> NDArray[_Number]:
+    def of_runs(self, value: NDArray[_Number]) -> NDArray[_Number]:
         """Extend an array over tasks, [num_tasks], to an array over runs, [num_runs]."""
         return np.concatenate([value, value[self.lost_task]]) if self.lost_task.size else value
 
     @cached_property
-    def _stage_size(self) -> NDArray[np.int64]:
+    def stage_size(self) -> NDArray[np.int64]:
         """Number of tasks of each stage of all jobs, int64 [num_stages]."""
         sizes = {
             profile: np.array([stage.num_tasks for stage in profile.stages], dtype=np.int64)
@@ -272,6 +231,6 @@ class EpisodeLog:
         return np.repeat(np.arange(len(stages), dtype=np.int64), stages)
 
 
-def _count_within(group: NDArray[np.int64]) -> NDArray[np.int64]:
+def count_within(group: NDArray[np.int64]) -> NDArray[np.int64]:
     """Number elements 0, 1, 2, .. within each group of equal values of an ascending array."""
     return np.arange(group.size, dtype=np.int64) - np.searchsorted(group, group)

@@ -106,7 +106,7 @@ class EpisodeRecord(EpisodeLog):
         a job that is incomplete or without work. Source: Decima, Figure 10(e).
         """
         spent = np.where(np.isnan(self.completion_ms), np.nan, self.busy_ms)
-        return ratio(spent, self._work_ms)
+        return ratio(spent, self.work_ms)
 
     @property
     def mean_jct_ms(self) -> float:
@@ -236,28 +236,9 @@ class EpisodeRecord(EpisodeLog):
         ``work_inflation``. With attributes also ``weight``, ``tenant``, ``deadline_ms``, ``tardiness_ms``, with a
         signal ``carbon``.
         """
-        import pandas as pd  # slow to import, and needed for tables only
+        from simulator.cluster import tables  # pandas is slow to import
 
-        table = pd.DataFrame(
-            {
-                "name": [profile.name for profile in self.sequence.profiles],
-                "arrival_ms": self.sequence.arrival_ms,
-                "completion_ms": self.completion_ms,
-                "jct_ms": self.jct_ms,
-                "work_ms": self._work_ms,
-                "busy_ms": self.busy_ms,
-                "moving_ms": self.moving_ms,
-                "slowdown": self.slowdown,
-                "work_inflation": self.work_inflation,
-            }
-        ).rename_axis("job")
-        if self.sequence.attributes:
-            table["weight"] = self.sequence.weight
-            table["tenant"] = [each.tenant for each in self.sequence.attributes]
-            table["deadline_ms"], table["tardiness_ms"] = self.deadline_ms, self.tardiness_ms
-        if self.config.signal:
-            table["carbon"] = self.job_carbon
-        return table
+        return tables.jobs(self)
 
     def jobs_in_system(self) -> pd.Series[int]:
         """Return the number of jobs in the system over time, as a step function: values int64, index in ms.
@@ -265,13 +246,9 @@ class EpisodeRecord(EpisodeLog):
         A value holds from its index to the next one. If all jobs complete, the area below is the sum of their JCTs
         (Little's law).
         """
-        import pandas as pd
+        from simulator.cluster import tables  # pandas is slow to import
 
-        ended = np.sort(self.ended_ms[~np.isnan(self.ended_ms)])
-        arrived = self.sequence.arrival_ms[self.sequence.arrival_ms <= self.end_ms]
-        times = np.unique(np.concatenate([arrived, ended]))
-        counts = np.searchsorted(arrived, times, "right") - np.searchsorted(ended, times, "right")
-        return pd.Series(counts, index=pd.Index(times, name="time_ms"), name="jobs")
+        return tables.jobs_in_system(self)
 
     @property
     def jobs_found(self) -> NDArray[np.int64]:
@@ -290,41 +267,9 @@ class EpisodeRecord(EpisodeLog):
         runs. With attributes also ``weighted_mean_jct_ms``, ``deadline_misses``, ``mean_tardiness_ms``. With a signal
         also ``executor_hours``, ``energy_kwh``, ``carbon``.
         """
-        import pandas as pd
+        from simulator.cluster import tables  # pandas is slow to import
 
-        optional: list[str] = []
-        if self.sequence.attributes:
-            optional += ["weighted_mean_jct_ms", "deadline_misses", "mean_tardiness_ms"]
-        if self.config.signal:
-            optional += ["executor_hours", "energy_kwh", "carbon"]
-        return pd.Series(
-            {
-                "mean_jct_ms": self.mean_jct_ms,
-                **{f"p{percent}_jct_ms": self.jct_percentile_ms(percent) for percent in (50, 95, 99)},
-                "makespan_ms": self.makespan_ms,
-                "utilisation": self.utilisation,
-                "mean_jobs_in_system": self.mean_jobs_in_system,
-                "mean_slowdown": self.mean_slowdown,
-                "mean_work_inflation": of_known(np.mean, self.work_inflation),
-                "worst_slowdown": self.worst_slowdown,
-                "busy_ms": float(self.busy_ms.sum()),
-                "moving_ms": float(self.moving_ms.sum()),
-                "completed_jobs": float(self._completed_jct_ms.size),
-                **self._fault_metrics,
-                **{name: getattr(self, name) for name in optional},
-            },
-            name="metrics",
-        )
-
-    @property
-    def _fault_metrics(self) -> dict[str, float]:
-        """Metrics of lost and failed task runs; empty without faults."""
-        if not self.config.faults.active:
-            return {}
-        first = self.task_start_ms.size - self.lost_task.size
-        lost_ms = float((self.task_finish_ms[first:] - self.task_start_ms[first:]).sum())
-        counts = {"failed_jobs": float(self.failed_job.size), "lost_runs": float(self.lost_task.size)}
-        return counts | {"lost_ms": lost_ms}
+        return tables.metrics(self)
 
     @property
     def _completed_jct_ms(self) -> NDArray[np.float64]:
@@ -338,7 +283,7 @@ class EpisodeRecord(EpisodeLog):
         return ended_ms
 
     @cached_property
-    def _work_ms(self) -> NDArray[np.float64]:
+    def work_ms(self) -> NDArray[np.float64]:
         """Expected executor time of each job alone on this cluster, float64 [num_jobs], ms."""
         from simulator.cluster.alone import work_ms  # estimates each job alone
 

@@ -228,6 +228,7 @@ def _attributes(given: dict[str, Any], *place: str | int) -> JobAttributes:
 
 
 def build_durations(durations: float | list[float] | _Waves) -> TaskDurations:
+    """Return the durations of an entry ``duration_ms``; those of short lists are cached."""
     if isinstance(durations, list) and len(durations) <= FEW:
         return _sampled(tuple(durations))
     return TaskDurations.parse(vars(durations) if isinstance(durations, _Waves) else durations)

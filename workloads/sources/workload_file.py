@@ -153,6 +153,11 @@ def _build_workload(file: WorkloadFile, default_name: str) -> Workload:
 
 
 def file_suffix(path: Path) -> str:
+    """Return the suffix of a workload file: ``.json``, ``.json.gz`` or ``.toml``.
+
+    Raises:
+        WorkloadError: the name ends in no such suffix.
+    """
     for suffix in _SUFFIXES:
         if path.name.lower().endswith(suffix):
             return suffix
