@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from workloads.errors import did_you_mean
 
 if TYPE_CHECKING:
+    from decima.evaluation.comparison import Comparison
     from decima.evaluation.metrics import mean_interval, paired_change, summary_table
     from decima.evaluation.options import compare, make_conditions
     from decima.evaluation.run import tune
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ClusterConfig",
+    "Comparison",
     "Decision",
     "Scheduler",
     "__version__",
@@ -55,6 +57,7 @@ __version__ = version("decima")
 #: and pandas take seconds to import.
 _PLACES = {
     "ClusterConfig": "simulator",
+    "Comparison": "decima.evaluation.comparison",
     "Decision": "simulator",
     "Scheduler": "decima.schedulers",
     "batch_arrivals": "workloads",

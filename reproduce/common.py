@@ -9,16 +9,18 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 import decima
 from decima.evaluation.metrics import METRICS, ci95
-from decima.show.style import save_figure
+from decima.show.style import draw_bars, legend_beside, new_axes, save_figure
 
 FOLDER = Path(__file__).parent
 #: Folders of the published results and of their pictures.
@@ -78,6 +80,92 @@ def version() -> str:
     except (OSError, subprocess.CalledProcessError):
         return decima.__version__
     return f"{decima.__version__}, commit {commit}"
+
+
+# ---- parts of several figures ------------------------------------------------------------------------------
+
+#: Seed of the job streams that measure loads; no figure or training uses it.
+LOAD_SEED = 4_000_000
+
+
+def interval_for_load(load: float, workload: str, executors: int) -> float:
+    """Find the mean time between Poisson arrivals, s, that gives a load between 0 and 1; three significant digits.
+
+    The work of a job depends on its number of executors. Hence the load is measured under fair sharing, in a stream of
+    1,000 jobs: share of the time until the last arrival in which executors run tasks.
+    """
+    work_s = np.mean([profile.work_ms for profile in decima.open_workload(workload).profiles]) / 1000
+    interval = float(work_s / (load * executors))
+    stream = {
+        "workload": workload,
+        "executors": executors,
+        "arrivals": "poisson",
+        "jobs": 1000,
+        "moving_delay": 2.0,
+    }
+    for _ in range(5):
+        runs = decima.compare(["fair"], interval=interval, seeds=1, seed=LOAD_SEED, **stream)
+        interval *= float(runs["load"].iloc[0]) / load
+    return float(f"{interval:.3g}")
+
+
+def train(folder: Path, recipe: str, settings: Sequence[str], workload: str, workers: int) -> str:
+    """Train a policy in a folder, or continue the training in it; return the policy as a scheduler's name.
+
+    Args:
+        folder: folder of the training. A complete training in it is not repeated.
+        recipe: training recipe, such as ``batch``.
+        settings: settings that differ from the recipe, such as ``iterations=20``.
+        workload: see ``decima.train``.
+        workers: number of processes.
+
+    Raises:
+        TrainingError: the folder contains a training with other settings.
+        KeyboardInterrupt: Ctrl-C; the next call continues the training.
+    """
+    begun = (folder / "config.yaml").exists()
+    trained = decima.train(
+        recipe, folder, overrides=settings, workload=workload, resume=begun, workers=workers
+    )
+    if trained.interrupted:
+        raise KeyboardInterrupt
+    return f"decima:{trained.policy_file}"
+
+
+def stream_settings(interval: float) -> list[str]:
+    """Return settings that fit the recipe ``stream`` to a mean time between arrivals, s.
+
+    The recipe has intervals of 19 s on average. Its horizons of returns and of advantages scale with the interval.
+    """
+    return [
+        f"workload.interval={interval}",
+        f"returns.horizon={400 * interval / 19:.6g}",
+        f"critic.gae_horizon={60 * interval / 19:.6g}",
+    ]
+
+
+def over_time(steps: pd.Series[Any], edges_ms: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Average a step function over time windows: values by start time, ms; it is 0 before its first step.
+
+    Returns float64 [len(edges_ms) - 1]; the edges of windows ascend.
+    """
+    times = np.append(steps.index.to_numpy(), max(edges_ms[-1], steps.index[-1]))
+    area = np.concatenate([[0.0], np.cumsum(steps.to_numpy() * np.diff(times))])
+    mean: NDArray[np.float64] = np.diff(np.interp(edges_ms, times, area)) / np.diff(edges_ms)
+    return mean
+
+
+def plot_means(table: pd.DataFrame, by: str = "") -> Figure:
+    """Draw mean job completion times of ``decima.summary_table`` as bars, one group for each value of a column."""
+    groups: dict[str, dict[str, Any]] = {}
+    for row in table.to_dict("records"):
+        means = groups.setdefault(str(row[by]) if by else "", {})
+        means[row["scheduler"]] = row["mean_jct_s"], row["mean_jct_ci95_s"]
+    longest = table["scheduler"].str.len().max()
+    figure, axes = new_axes(0.42 * (len(table) + len(groups)) + 0.08 * longest + 1.5, 4)
+    draw_bars(axes, groups, "Average job completion time (s)")
+    legend_beside(axes)
+    return figure
 
 
 # ---- tables as text ----------------------------------------------------------------------------------------
