@@ -144,6 +144,13 @@ def stream_settings(interval: float) -> list[str]:
     ]
 
 
+def change(runs: pd.DataFrame, scheduler: str, other: str) -> str:
+    """Return the relative change of the mean job completion time from another scheduler, paired by seed, as text."""
+    jct_s = runs.pivot_table("mean_jct_s", "seed", "scheduler")
+    mean, half_width = decima.paired_change(jct_s[scheduler], jct_s[other])
+    return f"{mean:+.1%} ± {half_width:.1%}"
+
+
 def over_time(steps: pd.Series[Any], edges_ms: NDArray[np.float64]) -> NDArray[np.float64]:
     """Average a step function over time windows: values by start time, ms; it is 0 before its first step.
 

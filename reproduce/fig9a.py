@@ -54,7 +54,7 @@ def run(
     )
     table = decima.summary_table(runs, against="tuned-weighted-fair")
     table["paper"] = table["scheduler"].map({"decima": "-21%"})
-    jct_s = runs.pivot(index="seed", columns="scheduler", values="mean_jct_s")
+    jct_s = runs.pivot_table("mean_jct_s", "seed", "scheduler")
     means = jct_s.mean()
     values = {f"fifo over {name}": f"{means['fifo'] / means[name]:.1f}" for name in ("sjf-cp", "fair")}
     picture = plot_jct_cdf({name: jct_s[name].to_numpy() for name in table["scheduler"]})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import decima
 from decima.show.plots import plot_jct_cdf
-from reproduce.common import Result, interval_for_load
+from reproduce.common import Result, change, interval_for_load
 
 SCHEDULERS = ["fifo", "sjf-cp", "fair", "tuned-weighted-fair", "priced-srpt", "decima"]
 
@@ -55,8 +55,7 @@ def run(
         runs, "tuned-weighted-fair", ["mean_jct_s", "p95_jct_s", "utilisation", "load"]
     )
     table["paper"] = table["scheduler"].map({"decima": "-29%"})
-    jct_s = runs.pivot(index="seed", columns="scheduler", values="mean_jct_s")
-    difference, half_width = decima.paired_change(jct_s["decima"], jct_s["priced-srpt"])
-    values = {"interval": f"{interval:g} s", "decima vs priced-srpt": f"{difference:+.1%} ± {half_width:.1%}"}
+    jct_s = runs.pivot_table("mean_jct_s", "seed", "scheduler")
+    values = {"interval": f"{interval:g} s", "decima vs priced-srpt": change(runs, "decima", "priced-srpt")}
     picture = plot_jct_cdf({name: jct_s[name].to_numpy() for name in SCHEDULERS})
     return Result({"streams": table}, {"fig9b": picture}, values)

@@ -7,7 +7,7 @@ so that schedulers differ less than at 85 % (Figure 9b).
 from __future__ import annotations
 
 import decima
-from reproduce.common import Result, plot_means
+from reproduce.common import Result, change, plot_means
 
 SCHEDULERS = ["fifo", "sjf-cp", "fair", "weighted-fair", "tuned-weighted-fair", "priced-srpt", "decima"]
 
@@ -48,7 +48,5 @@ def run(
         workers=workers,
     )
     table = decima.summary_table(runs, against="tuned-weighted-fair")
-    jct_s = runs.pivot(index="seed", columns="scheduler", values="mean_jct_s")
-    difference, half_width = decima.paired_change(jct_s["decima"], jct_s["priced-srpt"])
-    values = {"decima vs priced-srpt": f"{difference:+.1%} ± {half_width:.1%}"}
+    values = {"decima vs priced-srpt": change(runs, "decima", "priced-srpt")}
     return Result({"streams": table}, {"streams": plot_means(table)}, values)
