@@ -15,6 +15,7 @@ from decima import policy as policies  # its names are imported on first use
 from decima import schedulers
 from decima.policy.parts import PartError, PolicyFileError, build_part, is_custom
 from decima.schedulers.base import Decide, FunctionScheduler, Scheduler, SchedulerError
+from decima.schedulers.former_names import FORMER_RULES
 from decima.schedulers.guarantees import guarded, split_guarantees
 from workloads.errors import WorkloadError, did_you_mean, number_in
 from workloads.reading import read_document
@@ -49,12 +50,8 @@ _PLACES = {
     "weighted-fair": "fair:WeightedFair",
     "spark-fair": "spark:SparkFair",
     "fair-pools": "spark:FairPools",
-    "capped-srpt": "priced_srpt:CappedSrpt",
-    "profiled-srpt": "priced_srpt:ProfiledSrpt",
-    "priced-srpt": "priced_srpt:PricedSrpt",
-    "adaptive-srpt": "adaptive_srpt:AdaptiveSrpt",
-    "packed-srpt": "packed_srpt:PackedSrpt",
-    "adaptive-packed-srpt": "packed_srpt:AdaptivePackedSrpt",
+    "srpt": "srpt:Srpt",
+    "srpt-tuned": "srpt:TunedSrpt",
     "sjf-estimate": "queueing:SjfEstimate",
     "srpt-bounce": "queueing:SrptBounce",
     "seh": "queueing:Seh",
@@ -106,12 +103,8 @@ LARGEST_PARAMETER = 100
 #: Heuristic -> its numeric parameters in the order in which they follow its name, separated by colons.
 PARAMETERS: dict[str, tuple[str, ...]] = {
     "weighted-fair": ("alpha",),
-    "capped-srpt": ("coefficient",),
-    "profiled-srpt": ("thrift",),
-    "priced-srpt": ("jitter",),
-    "adaptive-srpt": ("jitter",),
-    "packed-srpt": ("thrift", "waste"),
-    "adaptive-packed-srpt": ("thrift", "waste"),
+    "srpt": ("jitter",),
+    "srpt-tuned": ("jitter",),
     "seh": ("frozen",),
     "gamma-boost": ("load",),
     "atc": ("lookahead",),
@@ -129,10 +122,8 @@ WITH_BASE = ("cap", "pcaps", "greenest-first", "carbon-price", "carbon-slack")
 #: Heuristic -> places (module in ``decima.schedulers``, and name) of further parameters with their defaults, which
 #: ``NAME:PARAMETER=VALUE,..`` sets.
 _CONSTANTS: dict[str, tuple[str, ...]] = {
-    "priced-srpt": ("priced_srpt:PricedConstants",),
-    "adaptive-srpt": ("priced_srpt:PricedConstants", "adaptive_srpt:ADAPTIVE_WEIGHTS"),
-    "packed-srpt": ("packed_srpt:PackedConstants",),
-    "adaptive-packed-srpt": ("packed_srpt:PackedConstants", "packed_srpt:PACKED_WEIGHTS"),
+    "srpt": ("srpt:CONSTANTS",),
+    "srpt-tuned": ("srpt:CONSTANTS", "srpt:WEIGHTS"),
     "gamma-boost": ("priced_srpt:PricedConstants",),
     "atc": ("objectives:AtcConstants", "priced_srpt:PricedConstants"),
     "carbon-slack": ("carbon_price:CarbonSlackConstants",),
@@ -177,6 +168,8 @@ def make_scheduler(spec: SchedulerLike, seed: int = 0) -> DecidesStages:
             return load_policy(argument if colon else DEFAULT_POLICY, guard=has_guard)
         except (PartError, PolicyFileError) as error:
             raise SchedulerError(f"scheduler {spec!r}: {error}") from None
+    if name in FORMER_RULES:
+        raise SchedulerError(f"scheduler {spec!r}: {name} is now {FORMER_RULES[name]}")
     near = did_you_mean(name, [*SCHEDULERS, LEARNED])
     module = name.removesuffix(".py")
     if not near and not colon and Path(f"{module}.py").is_file():
@@ -244,12 +237,14 @@ def parameters(spec: str) -> dict[str, float]:
     """Return all parameters of a heuristic, with the values that its name contains, otherwise their defaults.
 
     Args:
-        spec: name of a heuristic, such as ``priced-srpt`` or ``priced-srpt:staying=0.5``, see ``make_scheduler``.
+        spec: name of a heuristic, such as ``srpt`` or ``srpt:staying=0.5``, see ``make_scheduler``.
 
     Raises:
         SchedulerError: unknown heuristic or parameter, or a value that is not a number.
     """
     name, colon, argument = spec.partition(":")
+    if name in FORMER_RULES:
+        raise SchedulerError(f"scheduler {spec!r}: {name} is now {FORMER_RULES[name]}")
     if name not in SCHEDULERS or (colon and name not in PARAMETERS):
         raise SchedulerError(f"scheduler {spec!r}: expected a heuristic{did_you_mean(name, SCHEDULERS)}")
     return _defaults(name) | (_values(spec, name, argument) if colon else {})

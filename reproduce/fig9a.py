@@ -17,7 +17,7 @@ SCHEDULERS = [
     "naive-weighted-fair",
     "weighted-fair",
     "tuned-weighted-fair",
-    "priced-srpt",
+    "srpt",
 ]
 
 

@@ -477,9 +477,9 @@ KINDS: dict[str, Kind] = {
     "log to continue": Kind("it.jsonl", _live_log, (*TEXT, _json_line), (f"{SERVE} --policy fair --log it.jsonl",)),
     "tuned parameters": Kind(
         "it.json",
-        lambda: b'{"rule": "priced-srpt", "parameters": {"steepness": 1.5, "staying": 0.5}}',
+        lambda: b'{"rule": "srpt", "parameters": {"steepness": 1.5, "staying": 0.5}}',
         (*TEXT, *[_json] * 6, _swollen, _repeated_key),
-        ("compare --jobs 1 --seeds 1 --executors 3 --processes 1 --schedulers priced-srpt:it.json --json new.json",),
+        ("compare --jobs 1 --seeds 1 --executors 3 --processes 1 --schedulers srpt:it.json --json new.json",),
     ),
     "manifest": Kind(
         "logs/manifest.json",
@@ -497,8 +497,8 @@ WORDS = (
     "1,,2", "4x64:1,", "1e308", "-1e308", "5e-324", "1e5x1", "ray:x", "cuda:9", "\udcff", "weighted-fair:", "a" * 400,
 )  # fmt: skip
 SPECS = (
-    "fifo", "fair", "weighted-fair", "tuned-weighted-fair", "capped-srpt", "profiled-srpt", "priced-srpt",
-    "packed-srpt", "tetris", "graphene-star", "graphene", "decima", "random", "os", "json", "absent",
+    "fifo", "fair", "weighted-fair", "tuned-weighted-fair", "srpt", "srpt-tuned",
+    "srpt", "tetris", "graphene-star", "graphene", "decima", "random", "os", "json", "absent",
 )  # fmt: skip
 
 

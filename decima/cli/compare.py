@@ -51,7 +51,7 @@ MEASURED_DELAY = (
 #: Estimation errors in the event logs in recordings/first, as measured by ``decima workload import spark``.
 RECORDED_ERRORS = {"job_error": 0.196, "stage_error": 0.103, "task_count_error": 0.173}
 #: Schedulers of a second comparison with these errors, which runs if only options of ``BESIDE`` are given.
-WITH_ERRORS = ("priced-srpt", "adaptive-srpt", "decima")
+WITH_ERRORS = ("srpt", "srpt-tuned", "decima")
 BESIDE = {
     *("seeds", "seed", "training", "workers"),
     *("json_file", "csv_file", "report_file", "trace_file", "out"),
@@ -273,7 +273,7 @@ def schedulers() -> None:
     "Explain the first decision from that point on in which the rule decides differently.",
 )
 @option("--policy NAME|FILE", TEXT, "Policy file of decima train, or a shipped policy.", "general")
-@option("--rule SCHEDULER", TEXT, "Scheduler for the comparison.", "priced-srpt")
+@option("--rule SCHEDULER", TEXT, "Scheduler for the comparison.", "srpt")
 @option(
     "--futures",
     WholeRange(0, 10_000),

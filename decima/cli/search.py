@@ -78,7 +78,7 @@ TUNING = ("start", "objective", "search", "generations", "sequences", "judged", 
 
 
 @click.command(context_settings={"show_default": True})
-@click.argument("rule", default="priced-srpt")
+@click.argument("rule", default="srpt")
 @CONDITIONS
 @option(
     "--setting OPTIONS",
@@ -107,7 +107,7 @@ TUNING = ("start", "objective", "search", "generations", "sequences", "judged", 
     "--start SCHEDULER",
     TEXT,
     "Scheduler from whose constants the search starts, and with which the result is compared: the rule with other "
-    "constants (priced-srpt:FILE.json); or priced-srpt for adaptive-srpt, and packed-srpt for adaptive-packed-srpt: "
+    "constants (srpt:FILE.json); or srpt for srpt-tuned: "
     "weights start at 0.  [default: the rule]",
 )
 @option(SEEDS, AT_LEAST_ONE, "Number of tuning sequences of each setting.", 200)
@@ -146,11 +146,11 @@ def tune(
 ) -> None:
     """Tune the constants of a rule.
 
-    Rules: priced-srpt, adaptive-srpt, packed-srpt, adaptive-packed-srpt, gamma-boost and atc.
+    Rules: srpt, srpt-tuned, gamma-boost and atc.
 
     A search changes all constants together. Candidates run the same sequences with the same task noise. The result is
     evaluated on other seeds. Schedulers take the constants by name, or from the file of --json as
-    priced-srpt:FILE.json. A generation has about ten candidates. By default a setting with batches of 20 jobs takes
+    srpt:FILE.json. A generation has about ten candidates. By default a setting with batches of 20 jobs takes
     less than a minute of CPU time, a setting with streams of 100 jobs five minutes. cma-es needs pip install -e
     '.[tune]'.
     """
@@ -250,7 +250,7 @@ def headroom(
     """Estimate the maximum possible gain over the best rule, before the training of a policy.
 
     On each sequence a search (CMA-ES) with hindsight of arrivals and task noise changes the order and the limits of
-    jobs under the rule priced-srpt. Shows the gain of the search, its gain under other task noise, and lower bounds.
+    jobs under the rule srpt. Shows the gain of the search, its gain under other task noise, and lower bounds.
     Takes about a minute of CPU time for a batch of 20 jobs. Needs pip install -e '.[tune]'.
     """
     from decima.outputs import prepare_outputs

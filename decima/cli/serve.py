@@ -48,7 +48,7 @@ PORT = WholeRange(0, 65535)
     "--policy NAME|FILE",
     TEXT,
     "Scheduler: a name of decima schedulers, a shipped policy, a policy file, or 'rule' for the best rule, "
-    "priced-srpt.",
+    "srpt.",
     "decima",
     show_default=True,
 )
@@ -154,7 +154,7 @@ def serve(
         raise click.UsageError("--tokens excludes --token-file and --no-token")
     if (tls_cert is None) is not (tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key need each other")
-    spec = {"rule": "priced-srpt"}.get(policy, policy)
+    spec = {"rule": "srpt"}.get(policy, policy)
     if spec in SHIPPED or Path(spec).is_file() or Path(spec, POLICY).is_file():
         spec = f"{LEARNED}:{spec}"
     spec += guarantees_named(options).suffix
@@ -386,7 +386,7 @@ def what_if(
     """Predict the completion times of your jobs under other schedulers.
 
     Reads Spark's event logs in LOGS (files, folders, zip archives) and simulates their jobs at their real arrival times
-    under Spark's FIFO and FAIR, weighted fair sharing, the rule priced-srpt and decima. Shows the gain with its
+    under Spark's FIFO and FAIR, weighted fair sharing, the rule srpt and decima. Shows the gain with its
     uncertainty. Applications that ran at the same time under one master shared a cluster; all other applications are
     predicted separately.
     """

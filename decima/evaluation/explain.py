@@ -32,8 +32,8 @@ from simulator.cluster.observation import Decision, Observation
 __all__ = ["Explanation", "explain", "explain_first"]
 
 #: Heuristics to compare a policy with, in order of preference: the first that decides differently is used.
-RULES = ("priced-srpt", "weighted-fair:-1", "fair")
-RULES_OF_CLASSES = ("packed-srpt", "tetris", "fair")
+RULES = ("srpt", "weighted-fair:-1", "fair")
+RULES_OF_CLASSES = ("srpt", "tetris", "fair")
 #: Default number of futures: forks with other task noise.
 FUTURES = 16
 
@@ -127,7 +127,7 @@ def explain(
     decision: int = 0,
     at_ms: float = 0.0,
     differing: bool = False,
-    rule: str = "priced-srpt",
+    rule: str = "srpt",
     futures: int = FUTURES,
     guarantees: Guarantees = NO_GUARANTEES,
     overruled: bool = False,

@@ -293,11 +293,8 @@ ALONE = "jobs alone"
 #: Schedulers with compiled code, slowest to compile first.
 COMPILED = (
     "decima",
-    "adaptive-packed-srpt",
-    "packed-srpt",
-    "adaptive-srpt",
-    "priced-srpt",
-    "profiled-srpt",
+    "srpt-tuned",
+    "srpt",
     "graphene",
     "sjf-cp",
 )

@@ -20,7 +20,7 @@ def scheduler_summaries() -> dict[str, str]:
         },
         "tuned-NAME:once": "The same, tuned once on separate training sequences.",
         "tuned-NAME:makespan": "The best for the makespan, in hindsight.",
-        "NAME:PARAMETER=VALUE,..": "With named parameters, for priced-srpt and packed-srpt also those of decima tune.",
+        "NAME:PARAMETER=VALUE,..": "With named parameters, for srpt also those of decima tune.",
         "NAME:FILE.json": "With the parameters in a file of decima tune.",
         "NAME:PARAMETER=VALUE,base=OTHER": "cap, pcaps, greenest-first or carbon-.. around another scheduler.",
         LEARNED: "A graph neural network, trained to schedule jobs like the given ones.",

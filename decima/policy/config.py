@@ -139,9 +139,7 @@ class PolicyConfig(BaseModel):
     all_limits: bool = False
     wait: bool = False
     guard: bool = False
-    rule: Literal["priced-srpt", "adaptive-srpt", "packed-srpt", "adaptive-packed-srpt", "atc"] = (
-        "priced-srpt"
-    )
+    rule: Literal["srpt", "srpt-tuned", "atc"] = "srpt"
     rule_constants: dict[str, float] = Field(default={}, max_length=128)
     rule_stage_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False, strict=True)
     rule_limit_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False, strict=True)
@@ -335,12 +333,12 @@ PACKING_POLICY = PROFILED_POLICY.model_copy(
     }
 )
 
-#: ``PACKING_POLICY`` with features of ``packed-srpt``, the rule for executors of several classes.
+#: ``PACKING_POLICY`` with features of ``srpt``, the rule for executors of several classes.
 TOLD_PACKING_POLICY = PACKING_POLICY.model_copy(
     update={
         "stage_features": _features(f"{_PACKING_STAGE} rule rule_executors"),
         "job_features": _features(f"{_JOB} {_USEFUL} {_OF_CLASSES} rule_executors"),
-        "rule": "packed-srpt",
+        "rule": "srpt",
         "rule_stage_weight": 4.0,
         "rule_limit_weight": 6.0,
     }

@@ -133,7 +133,7 @@ SIMILARITY = Spread(2.5, 1.4, 2.5)
 #: Quantities of ``Knowledge``: errors of estimates.
 ERRORS = frozenset(each.name for each in fields(Knowledge))
 #: Quantities with tolerances, from measurements of policies that were trained on TPC-H with 50 executors, in batches of
-#: 20 or in streams. Percentages are mean JCTs relative to the rule ``profiled-srpt`` on the same three sequences. Jobs
+#: 20 or in streams. Percentages are mean JCTs relative to the rule ``srpt`` on the same three sequences. Jobs
 #: are embedded TPC-H in batches of 20 and streams 4 s apart, unless stated. Up to about +10 % counts as in
 #: distribution; a larger loss, and any value far from the measured ones, is out of distribution.
 #:

@@ -26,6 +26,7 @@ from decima.policy.config import DECIMA_SIM_POLICY, PolicyConfig
 from decima.policy.distribution import Distribution
 from decima.policy.parts import PartError, PolicyFileError, find_allowed_part
 from decima.policy.shipped import SHIPPED
+from decima.schedulers.former_names import FORMER_RULES
 from decima.settings import first_problem
 from workloads.errors import did_you_mean
 from workloads.reading import open_regular, parse_json
@@ -177,6 +178,8 @@ def _read(path: Path) -> tuple[PolicyConfig, dict[str, NDArray[Any]]]:
 
 def _head(path: Path, arrays: Mapping[str, NDArray[Any]]) -> tuple[PolicyConfig, dict[str, Any]]:
     config, about = read_head(path, arrays, HEAD, VERSION)
+    if (rule := str(config.get("rule"))) in FORMER_RULES:
+        config["rule"] = FORMER_RULES[rule]
     if TRAINED_ON in about:
         _checked(path, Distribution, about[TRAINED_ON], f"about.{TRAINED_ON}")
     return _checked(path, PolicyConfig, config, "policy config"), about

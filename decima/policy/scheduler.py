@@ -30,11 +30,9 @@ from decima.policy.compiled.network import act, decide
 from decima.policy.config import PolicyConfig
 from decima.policy.features import custom_columns, fill_columns, message_order, published_message_order
 from decima.policy.parts import PolicyFileError
-from decima.schedulers.adaptive_srpt import AdaptiveSrpt
 from decima.schedulers.base import NO_RULE
 from decima.schedulers.objectives import Atc
-from decima.schedulers.packed_srpt import AdaptivePackedSrpt, PackedSrpt
-from decima.schedulers.priced_srpt import PricedSrpt
+from decima.schedulers.srpt import Srpt, TunedSrpt
 from simulator.cluster.alone import useful_parallelism
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
@@ -48,23 +46,17 @@ COST_EXPONENTS = (2.5, 0.75)
 #: Work per executor in the feature ``lasting_executors``, in moving delays; shipped policies were trained with this.
 LASTING_MOVES = 8.0
 #: Guard thresholds, in moving delays: longest wait for a stage; work per executor that is worth a move of another job's
-#: executor; and of a free executor, as in the rule profiled-srpt.
+#: executor; and of a free executor, as in the rule srpt.
 WORTH_WAITING, WORTH_LEAVING, WORTH_MOVING = 8.0, 8.0, 3.0
 #: Random numbers of greedy choices, which are not used.
 NO_UNIFORMS = np.zeros((1, 4))
 #: Rules that a policy can know, by name.
-RULES: dict[str, type[PricedSrpt] | type[AdaptivePackedSrpt]] = {
-    "priced-srpt": PricedSrpt,
-    "adaptive-srpt": AdaptiveSrpt,
-    "packed-srpt": PackedSrpt,
-    "adaptive-packed-srpt": AdaptivePackedSrpt,
-    "atc": Atc,
-}
+RULES: dict[str, type[Srpt] | type[Atc]] = {"srpt": Srpt, "srpt-tuned": TunedSrpt, "atc": Atc}
 #: Per-profile cache: messages, and useful parallelism at each of ``COST_EXPONENTS`` (0 if no feature needs that).
 _Known = tuple[NDArray[np.int32], tuple[int, ...]]
 
 
-def make_rule(config: PolicyConfig) -> PricedSrpt | AdaptivePackedSrpt:
+def make_rule(config: PolicyConfig) -> Srpt | Atc:
     """Make the rule whose decisions are features of a policy.
 
     Raises:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.schedulers.base import Scheduler, num_committed, only_jobs
-from decima.schedulers.priced_srpt import PricedSrpt
+from decima.schedulers.srpt import Srpt
 from simulator.cluster.alone import PARALLELISM, alone_ms, estimate
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
@@ -39,11 +39,11 @@ class CarbonAware(Scheduler):
     """Base class: modify the decisions of another scheduler by a signal. Without a signal they are unchanged.
 
     Args:
-        base: the other scheduler; by default ``priced-srpt``.
+        base: the other scheduler; by default ``srpt``.
     """
 
     def __init__(self, base: DecidesStages | None = None) -> None:
-        self.base = PricedSrpt() if base is None else base
+        self.base = Srpt() if base is None else base
         self.learned: bool = getattr(self.base, "learned", False)
         self._cluster: BaseCluster | None = None
         self._expected: tuple[float, int] | None = None
@@ -152,7 +152,7 @@ class Cap(CarbonAware):
 
     Args:
         minimum: minimum quota, as a share of the executors; 1 has no effect. The paper has 20 of 100 executors.
-        base: the other scheduler; by default ``priced-srpt``.
+        base: the other scheduler; by default ``srpt``.
 
     Raises:
         ValueError: the minimum is out of range.
@@ -224,7 +224,7 @@ class Pcaps(CarbonAware):
 
     Args:
         gamma: carbon awareness, from 0 (none) to 1.
-        base: the other scheduler; by default ``priced-srpt``.
+        base: the other scheduler; by default ``srpt``.
 
     Raises:
         ValueError: gamma is out of range.
@@ -286,7 +286,7 @@ class GreenestFirst(CarbonAware):
 
     Args:
         patience: number of intervals, from 0 to 48, the length of the forecast.
-        base: the other scheduler; by default ``priced-srpt``.
+        base: the other scheduler; by default ``srpt``.
 
     Raises:
         ValueError: ``patience`` is out of range.

@@ -37,7 +37,7 @@ class CarbonPrice(CarbonAware):
 
     Args:
         seconds: value of a gram of carbon (or of a unit of money), s, at least 0.
-        base: the other scheduler; by default ``priced-srpt``.
+        base: the other scheduler; by default ``srpt``.
 
     Raises:
         ValueError: ``seconds`` is negative.

@@ -367,7 +367,7 @@ class Guarded(Scheduler):
 
 
 class _InOrder(PricedSrpt):
-    """The job that is due first, with limits as in ``priced-srpt`` if moves take time."""
+    """The job that is due first, with limits as in ``srpt`` if moves take time."""
 
     def __init__(self, due: DueDates) -> None:
         super().__init__()

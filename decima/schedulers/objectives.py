@@ -29,7 +29,7 @@ PRESSURE = (0.05, 1.0)
 
 
 class Edf(PricedSrpt):
-    """The job with the earliest deadline first; limits as in ``priced-srpt``.
+    """The job with the earliest deadline first; limits as in ``srpt``.
 
     Jobs without a deadline come last, in order of remaining work. On one executor that is offered after each task of
     unit length, this order meets all deadlines if any schedule does.
@@ -53,7 +53,7 @@ def rank(observation: Observation, values: NDArray[np.float64]) -> NDArray[np.fl
 
 
 class WeightedSrpt(PricedSrpt):
-    """The job with the least ratio of remaining work and weight first; limits as in ``priced-srpt``.
+    """The job with the least ratio of remaining work and weight first; limits as in ``srpt``.
 
     On one executor and for jobs that arrive together, this order has the least weighted mean JCT.
     """
@@ -64,7 +64,7 @@ class WeightedSrpt(PricedSrpt):
 
 
 class LeastSlack(PricedSrpt):
-    """The job with the least slack first; limits as in ``priced-srpt``.
+    """The job with the least slack first; limits as in ``srpt``.
 
     Slack: time until the deadline minus the remaining time of the job alone on the cluster. The remaining time is the
     estimate for the whole job times the remaining share of its work. Jobs without a deadline come last.
@@ -86,7 +86,7 @@ def _pace(profile: JobProfile, config: ClusterConfig) -> float:
 
 
 class GammaBoost(PricedSrpt):
-    """The job with the earliest boosted arrival first, for short tails of the JCT; limits as in ``priced-srpt``.
+    """The job with the earliest boosted arrival first, for short tails of the JCT; limits as in ``srpt``.
 
     The boost of a job of size s is ``log(1 / (1 - exp(-gamma s))) / gamma``, and moves its arrival to an earlier time.
     The size is the total work over the number of executors. On one server with light-tailed sizes this order has the
@@ -129,7 +129,7 @@ def _mean_work_ms(observation: Observation) -> float:
 
 
 class AtcConstants(NamedTuple):
-    """Constants of ``atc``, in addition to those of ``priced-srpt``; ``decima tune`` tunes them.
+    """Constants of ``atc``, in addition to those of ``srpt``; ``decima tune`` tunes them.
 
     Attributes:
         lookahead: slack that decreases a job's urgency by a factor of e, in mean remaining times of the live jobs.
@@ -152,9 +152,9 @@ class AtcConstants(NamedTuple):
 class Atc(LeastSlack):
     """Apparent tardiness cost: remaining work over weight, times a factor that falls towards the deadline; least first.
 
-    Jobs that can no longer meet their deadline come last and get fewer executors. Limits are those of ``priced-srpt``,
+    Jobs that can no longer meet their deadline come last and get fewer executors. Limits are those of ``srpt``,
     with more executors for jobs with a large weight or a near deadline. Without weights and deadlines, this is
-    ``priced-srpt``.
+    ``srpt``.
 
     Args:
         constants: fields of ``AtcConstants`` and of ``PricedConstants``, positive.

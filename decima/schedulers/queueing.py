@@ -32,7 +32,7 @@ LARGEST_SD, ENTRIES, SEARCHED = 4.0, 81, 2000
 
 
 class Gittins(PricedSrpt):
-    """Highest Gittins index (probability of completion over expected service) first; limits as in ``priced-srpt``.
+    """Highest Gittins index (probability of completion over expected service) first; limits as in ``srpt``.
 
     The posterior of a job's work is log-normal, given its estimate, the workload's distribution of job sizes and the
     job's completed tasks. The rank is the minimum of ``E[min(X, d)] / P(X <= d)`` over all quanta of service d, where X
@@ -73,7 +73,7 @@ def _normal(z):  # type: ignore[no-untyped-def]
 
 
 class SjfEstimate(PricedSrpt):
-    """Least work estimated at arrival first, without later corrections; limits as in ``priced-srpt``.
+    """Least work estimated at arrival first, without later corrections; limits as in ``srpt``.
 
     On one server the mean response time is within a constant factor of the optimum if estimation errors are bounded
     factors (arXiv 2110.00633). The bound does not hold for a cluster: jobs run in parallel, executors finish their task
@@ -86,7 +86,7 @@ class SjfEstimate(PricedSrpt):
 
 
 class SrptBounce(PricedSrpt):
-    """Lowest rank ``max(z - a, min(a, z))`` first, of estimate z and attained service a; limits as in ``priced-srpt``.
+    """Lowest rank ``max(z - a, min(a, z))`` first, of estimate z and attained service a; limits as in ``srpt``.
 
     Up to half the estimate the rank is that of SRPT. Then it rises again, up to the estimate. So a job with more work
     than its estimate does not stay first forever, which makes naive SRPT on estimates arbitrarily bad (Scully, Grosof
@@ -102,7 +102,7 @@ class SrptBounce(PricedSrpt):
 
 
 class Seh(PricedSrpt):
-    """Size estimate hedging: least remaining estimate first, bounded from below; limits as in ``priced-srpt``.
+    """Size estimate hedging: least remaining estimate first, bounded from below; limits as in ``srpt``.
 
     The priority of a job rises as in SRPT and is then frozen, so that an underestimated job does not precede all other
     jobs (SEH, ACM TOMACS 33, 2023, for one server). The index of the paper also has one parameter, but another form.
@@ -129,7 +129,7 @@ class Seh(PricedSrpt):
 
 
 class Las(PricedSrpt):
-    """Least attained service (executor time of finished tasks) first; limits as in ``priced-srpt``.
+    """Least attained service (executor time of finished tasks) first; limits as in ``srpt``.
 
     Without estimates of sizes this order is optimal on one server if the hazard rate of the sizes decreases. A running
     task counts only after its end, so jobs share executors less finely than in theory.
@@ -182,7 +182,7 @@ def speedup_exponent(profile: JobProfile, config: ClusterConfig) -> float:
 
 
 class InelasticFirst(PricedSrpt):
-    """The job with the least useful parallelism first, on a tie the earlier job; limits as in ``priced-srpt``.
+    """The job with the least useful parallelism first, on a tie the earlier job; limits as in ``srpt``.
 
     Inelastic jobs cannot use executors that elastic jobs leave at the end, so they should run while elastic jobs run
     too (B. Berg's thesis, 2021). The theory has two classes of jobs with exponential sizes; an inelastic job uses one

@@ -38,7 +38,7 @@ RECIPES = {
 CHANGED = {
     "packing": (
         "policy.preset=packing-told",
-        "policy.overrides.rule=adaptive-packed-srpt",
+        "policy.overrides.rule=srpt-tuned",
         "policy.overrides.guard=true",
         "behaviour_cloning=null",
     ),

@@ -51,10 +51,8 @@ STYLES: dict[str, tuple[str, Dashes]] = {
     "weighted-fair": (BLUE, "-"),
     "tuned-weighted-fair": (RED, "--"),
     "random": (GREY, ":"),
-    "priced-srpt": (GREY, "-"),
-    "adaptive-srpt": (PURPLE, "-."),
-    "profiled-srpt": (ORANGE, "--"),
-    "capped-srpt": (ORANGE, ":"),
+    "srpt": (GREY, "-"),
+    "srpt-tuned": (PURPLE, "-."),
     # for uncertain estimates
     "gittins": (RED, "-"),
     "sjf-estimate": (PURPLE, "-"),
@@ -81,8 +79,6 @@ STYLES: dict[str, tuple[str, Dashes]] = {
     "graphene": (ORANGE, "-."),
     "graphene-star": (PURPLE, "--"),
     "drf": (BLUE, "-."),
-    "packed-srpt": (GREY, "--"),
-    "adaptive-packed-srpt": (PURPLE, LONG_DOT),
     # on grids
     "deeprm": (BLACK, "-"),
     "cnn": (BLUE, "-"),

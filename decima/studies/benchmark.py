@@ -43,7 +43,7 @@ FAIR = "fair"
 #: Schedulers that are measured by default.
 SCHEDULERS = (
     *("fifo", "sjf-cp", FAIR, "weighted-fair:-1", "tetris", "las", "gittins", "hesrpt", "inelastic-first"),
-    *("priced-srpt", "packed-srpt", FULL),
+    *("srpt", FULL),
 )
 
 #: Ticks of the logarithmic axis of scores.

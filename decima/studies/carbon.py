@@ -22,7 +22,7 @@ from decima.studies.study import Study
 from workloads.sources.carbon import open_signal
 from workloads.transform import AttributeDistribution
 
-#: Carbon-aware rule -> candidate parameters; all rules extend ``priced-srpt``.
+#: Carbon-aware rule -> candidate parameters; all rules extend ``srpt``.
 FAMILIES = {
     "cap": ("0.8", "0.6", "0.4", "0.3"),
     "carbon-price": ("2", "5", "10", "20"),
@@ -45,7 +45,7 @@ OURS = "carbon-slack"
 
 
 class Saving(NamedTuple):
-    """Carbon and JCT of a rule; changes are relative to ``priced-srpt``, paired by experiment.
+    """Carbon and JCT of a rule; changes are relative to ``srpt``, paired by experiment.
 
     Attributes:
         carbon: mean carbon of an experiment, g.
@@ -123,7 +123,7 @@ def carbon(study: Study, signal: str, interval_s: float) -> Outcome:
 
 
 def savings(runs: pd.DataFrame) -> dict[str, Saving]:
-    """Return carbon and JCT of each rule, relative to ``priced-srpt`` and to CAP.
+    """Return carbon and JCT of each rule, relative to ``srpt`` and to CAP.
 
     ``runs`` has columns ``scheduler``, ``seed``, ``carbon`` (g), ``mean_jct_s`` and ``executor_hours``.
     """

@@ -1,6 +1,6 @@
 """Headroom: upper bound on the gain of learning over the best heuristic, estimated without training.
 
-On each sequence, a search in hindsight tunes the order and the parallelism limit of each job under ``priced-srpt``. The
+On each sequence, a search in hindsight tunes the order and the parallelism limit of each job under ``srpt``. The
 search knows all arrivals and the noise of all tasks, so no online scheduler is expected to reach its result. The part
 of the gain that remains under other task noise does not need this knowledge. Lower bounds on the mean JCT hold for any
 scheduler, in expectation.
@@ -36,7 +36,7 @@ from workloads.arrivals import JobSequence
 from workloads.job import JobProfile, Wave
 
 #: Heuristics; the best of them is the reference.
-RULES = ("fair", "weighted-fair:-1", "profiled-srpt", "priced-srpt", "packed-srpt", "inelastic-first")
+RULES = ("fair", "weighted-fair:-1", "srpt", "inelastic-first")
 #: Displayed names of the search result, of results under other task noise, and of lower bounds.
 HINDSIGHT, OTHER_NOISE = "hindsight", "other noise"
 ALONE, SPEED_SCALED = "each job alone", "speed-scaled SRPT"
@@ -79,7 +79,7 @@ def headroom(
     Returns:
         One row per sequence and scheduler; columns ``seed``, ``scheduler`` and ``mean_jct_s``. Besides heuristics, the
         schedulers are ``hindsight``; the lower bounds ``each job alone`` and ``speed-scaled SRPT``; and results under
-        other task noise, ``other noise: priced-srpt`` and ``other noise: hindsight``.
+        other task noise, ``other noise: srpt`` and ``other noise: hindsight``.
 
     Raises:
         CompareError: the package cma is not installed, or a heuristic failed.

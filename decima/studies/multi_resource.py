@@ -31,7 +31,7 @@ HEURISTICS = (HINDSIGHT, "tuned-tetris", "tuned-graphene", GRAPHENE_STAR)
 #: Tetris as the paper describes it, pure packing: one candidate setting of ``tuned-tetris``, so that it runs only once.
 PURE = {TETRIS: "tetris:0:0"}
 #: This project's packing heuristic.
-OURS = "packed-srpt"
+OURS = "srpt"
 
 
 def experiments(

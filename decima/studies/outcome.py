@@ -23,7 +23,7 @@ from workloads.errors import DecimaError
 #: Text for a value that is missing in the paper or in the results.
 UNKNOWN = "—"
 #: Best heuristic for clusters with one executor class.
-RULE = "priced-srpt"
+RULE = "srpt"
 #: Displayed name of a study's main policy.
 FULL = "decima"
 

@@ -112,7 +112,7 @@ KINDS = {
 def estimates(study: Study, errors: Sequence[str], interval_s: float) -> Outcome:
     """Compare schedulers with exact and wrong estimates of task durations."""
     rules = (
-        *(FAIR, "weighted-fair:-1", "profiled-srpt", RULE, "gittins", "sjf-estimate"),
+        *(FAIR, "weighted-fair:-1", RULE, "gittins", "sjf-estimate"),
         *("srpt-bounce", "seh", "seh:0", "las", "hesrpt", "inelastic-first"),
     )
     names = [name for name in ERRORS if name == EXACT or not errors or name in errors]
@@ -156,7 +156,7 @@ def _knowledge(name: str) -> Knowledge:
 def plot_estimates(runs: pd.DataFrame) -> Figure:
     """Draw the mean JCT over the size of errors; rows are kinds of arrivals, columns are kinds of errors.
 
-    The dotted line is ``priced-srpt`` with exact estimates.
+    The dotted line is ``srpt`` with exact estimates.
     """
     means = runs.groupby(["condition", "scheduler"], sort=False)["mean_jct_s"].mean()
     kinds = dict.fromkeys(condition.partition(", ")[0] for condition in means.index.unique(0))
@@ -199,7 +199,7 @@ def faults(study: Study, names: Sequence[str], interval_s: float) -> Outcome:
     """
     rules = (
         *("fifo", "sjf-cp", FAIR, "naive-weighted-fair", "weighted-fair:-1", "tuned-weighted-fair"),
-        *("profiled-srpt", RULE, "las", "hesrpt", "inelastic-first"),
+        *(RULE, "las", "hesrpt", "inelastic-first"),
     )
     named = faults_named(study.executors)
     kinds = {name: named[name] for name in FAULTS if name == "none" or not names or name in names}

@@ -32,9 +32,7 @@ from workloads.errors import check_one_of
 #: Rule with constants that can be tuned -> parameters that are not tuned.
 RULES = {
     RULE: ("jitter",),
-    "adaptive-srpt": ("jitter", "full_effect"),
-    "packed-srpt": (),
-    "adaptive-packed-srpt": ("full_effect",),
+    "srpt-tuned": ("jitter", "full_effect"),
     "gamma-boost": ("load",),
     "atc": (),
 }
@@ -107,7 +105,7 @@ def tune_rule(
     Args:
         settings: name -> evaluation setting with the sequences to tune on.
         rule: one of ``RULES``.
-        start: scheduler from whose constants the search starts, such as ``priced-srpt:FILE.json``. Weights that it
+        start: scheduler from whose constants the search starts, such as ``srpt:FILE.json``. Weights that it
             lacks are 0, other constants that it lacks have the defaults of the rule. By default the rule itself.
         objective: metric to minimise, a name of ``decima compare --show``.
         search: one of ``SEARCHES``.

@@ -16,8 +16,7 @@ from decima.policy import NeuralScheduler, load_actor, load_policy
 from decima.registry import make_scheduler, parameters, split_names
 from decima.schedulers.base import SchedulerError
 from decima.schedulers.baselines import Tetris
-from decima.schedulers.packed_srpt import PackedSrpt
-from decima.schedulers.priced_srpt import PricedConstants, PricedSrpt
+from decima.schedulers.srpt import Srpt
 from simulator import ClusterConfig, ExecutorClass, run_episode
 from simulator.cluster.config import Knowledge
 from tests.cases import cases
@@ -35,8 +34,8 @@ def test_policies_and_parameters_have_names(policy: Path, shipped: dict[str, Pat
         assert _weights(make_scheduler(f"decima:{name}")) == _weights(make_scheduler(f"decima:{path}"))
     assert _weights(make_scheduler("decima")) == _weights(make_scheduler("decima:general"))
     assert _weights(make_scheduler("decima")) != _weights(make_scheduler("decima:packing-tpch"))
-    text = "fifo, priced-srpt:steepness=1,used_well=2,decima:general,guard=off,fair"
-    assert split_names(text) == ["fifo", "priced-srpt:steepness=1,used_well=2", "decima:general,guard=off", "fair"]
+    text = "fifo, srpt:steepness=1,used_well=2,decima:general,guard=off,fair"
+    assert split_names(text) == ["fifo", "srpt:steepness=1,used_well=2", "decima:general,guard=off", "fair"]
 
 
 def _weights(scheduler: Any) -> list[float]:
@@ -78,66 +77,60 @@ def test_what_is_no_policy_is_refused_in_one_line(
 
 
 def test_parameters_go_by_their_names() -> None:
-    tetris, priced, packed = map(
-        make_scheduler,
-        ("tetris:fairness=0.25", "priced-srpt:steepness=1.5,used_well=3", "packed-srpt:waste=2,staying=0.5"),
-    )
+    tetris, srpt = map(make_scheduler, ("tetris:fairness=0.25", "srpt:steepness=1.5,used_well=3"))
     assert isinstance(tetris, Tetris)
     assert (tetris.remaining, tetris.fairness) == (Tetris().remaining, 0.25)
-    assert isinstance(priced, PricedSrpt)
-    assert priced.constants == PricedConstants(steepness=1.5, used_well=3.0)
-    assert isinstance(packed, PackedSrpt)
-    assert packed.constants[:3] == (PackedSrpt().constants.thrift, 2.0, 0.5)
+    assert isinstance(srpt, Srpt)
+    assert (srpt._one_class.constants.steepness, srpt._one_class.constants.used_well) == (1.5, 3.0)
 
 
-@pytest.mark.parametrize(
-    ("name", "constant"),
-    [
-        (name, constant)
-        for name in ("priced-srpt", "packed-srpt")
-        for constant in parameters(name)
-        if constant != "hesitation"  # rare; see test_uncertain
-    ],
-)
-def test_each_parameter_changes_decisions(name: str, constant: str) -> None:
-    """Parameters change decisions in a stream and a batch, with two executor classes and uncertain estimates."""
-    value = parameters(name)[constant] / 20 or 0.25
-    assert mean_jcts_ms(name) != mean_jcts_ms(f"{name}:{constant}={value}")
+@pytest.mark.parametrize("constant", sorted(parameters("srpt").keys() - {"hesitation", "unwanted"}))  # rare
+def test_each_parameter_changes_decisions(constant: str) -> None:
+    """Parameters change decisions in a stream or a batch, with one or two executor classes and uncertain estimates."""
+    value = parameters("srpt")[constant] / 20 or 0.25
+    assert mean_jcts_ms("srpt") != mean_jcts_ms(f"srpt:{constant}={value}")
 
 
 @cache
 def mean_jcts_ms(spec: str) -> list[float]:
     stream = poisson_arrivals(synthetic_profiles()[:8], 30, 10_000.0, 2)
-    config = ClusterConfig(executor_classes=(ExecutorClass(6, memory=0.5), ExecutorClass(6)), moving_delay_ms=2000.0)
+    two_classes = ExecutorClass(6, memory=0.5), ExecutorClass(6)
+    clusters = [
+        ClusterConfig(executor_classes=classes, moving_delay_ms=2000.0)
+        for classes in (two_classes, (ExecutorClass(12),))
+    ]
     return [
         run_episode(
             replace(config, knowledge=Knowledge(error)), uniform_memory(sequence), make_scheduler(spec)
         ).mean_jct_ms
+        for config in clusters
         for sequence, error in ((stream, 2.0), (replace(stream, arrival_ms=np.zeros(30)), 0.7))
     ]
 
 
 def test_parameters_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("tuned.json").write_text('{"rule": "priced-srpt", "parameters": {"steepness": 2}, "runs": []}')
-    scheduler = make_scheduler("priced-srpt:tuned.json")
-    assert isinstance(scheduler, PricedSrpt)
-    assert scheduler.constants == PricedConstants(steepness=2.0)
+    Path("tuned.json").write_text('{"rule": "srpt", "parameters": {"steepness": 2}, "runs": []}')
+    scheduler = make_scheduler("srpt:tuned.json")
+    assert isinstance(scheduler, Srpt)
+    assert scheduler._one_class.constants.steepness == 2.0
 
 
 @cases(
     "spec, message",
-    ("priced-srpt:stepness=1", "no parameter 'stepness' (did you mean 'steepness'?), only jitter, steepness"),
-    ("priced-srpt:steepness=", "expected priced-srpt:JITTER, numbers from -100 to 100"),
-    ("priced-srpt:steepness=1e9", "expected priced-srpt:JITTER, numbers from -100 to 100"),
-    ("priced-srpt:steepness=0", "the steepness must be positive, got 0"),
-    ("packed-srpt:staying=-1", "the staying must be positive, got -1"),
-    ("priced-srpt:missing.json", "missing.json: No such file or directory"),
-    ("priced-srpt:text.json", "text.json: line 1, column 1: Expecting value"),
-    ("priced-srpt:deep.json", "deep.json: too many levels of brackets"),
-    ("priced-srpt:pipe.json", "pipe.json: a pipe, socket or device, expected results of decima tune"),
-    ("packed-srpt:other.json", "other.json: expected the entries rule, 'packed-srpt', and parameters"),
-    ("priced-srpt:other.json", "other.json: parameters.steepness: expected a number, got 'high'"),
+    ("srpt:stepness=1", "no parameter 'stepness' (did you mean 'steepness'?), only jitter, "),
+    ("srpt:steepness=", "expected srpt:JITTER, numbers from -100 to 100"),
+    ("srpt:steepness=1e9", "expected srpt:JITTER, numbers from -100 to 100"),
+    ("srpt:steepness=0", "the steepness must be positive, got 0"),
+    ("srpt:staying=-1", "the staying must be positive, got -1"),
+    ("srpt:missing.json", "missing.json: No such file or directory"),
+    ("srpt:text.json", "text.json: line 1, column 1: Expecting value"),
+    ("srpt:deep.json", "deep.json: too many levels of brackets"),
+    ("srpt:pipe.json", "pipe.json: a pipe, socket or device, expected results of decima tune"),
+    ("srpt-tuned:other.json", "other.json: expected the entries rule, 'srpt-tuned', and parameters"),
+    ("srpt:other.json", "other.json: parameters.steepness: expected a number, got 'high'"),
+    ("packed-srpt:2:0.5", "scheduler 'packed-srpt:2:0.5': packed-srpt is now srpt"),
+    ("adaptive-srpt", "scheduler 'adaptive-srpt': adaptive-srpt is now srpt-tuned"),
     ("fifo:a=1", "unknown scheduler 'fifo:a=1'"),
 )
 def test_parameters_that_make_no_sense(
@@ -147,7 +140,7 @@ def test_parameters_that_make_no_sense(
     Path("text.json").write_text("no JSON")
     Path("deep.json").write_text("[" * 100_000)
     os.mkfifo("pipe.json")
-    Path("other.json").write_text('{"rule": "priced-srpt", "parameters": {"steepness": "high"}}')
+    Path("other.json").write_text('{"rule": "srpt", "parameters": {"steepness": "high"}}')
     assert message in one_line(SchedulerError, make_scheduler, spec)
 
 

@@ -280,7 +280,7 @@ from simulator import ClusterConfig, run_episode
 from workloads import batch_arrivals, embedded_tpch
 
 sequence = batch_arrivals(embedded_tpch()[:3], 3, seed=1)
-for name in ("fair", "priced-srpt"):
+for name in ("fair", "srpt"):
     print(repr(run_episode(ClusterConfig(5), sequence, make_scheduler(name)).completion_ms.tolist()))
 """
 

@@ -46,7 +46,7 @@ def cluster(hosts: Hosts, tmp_path_factory) -> Iterator[HostCluster]:
 @contextmanager
 def serve_away(hosts: Hosts) -> Iterator[str]:
     """Run ``decima serve`` on a host without a worker; yield its address."""
-    command = [*hosts.on(AWAY), sys.executable, "-m", "decima", "serve", "--policy", "priced-srpt", "--no-token"]
+    command = [*hosts.on(AWAY), sys.executable, "-m", "decima", "serve", "--policy", "srpt", "--no-token"]
     command += ["--spark", "0", "--host", hosts.address(AWAY)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -95,7 +95,7 @@ def test_pools_of_the_file_hold_where_spark_keeps_its_order(sleeper: Sleeper, po
     assert len(set(order["etl"][:18])) == 2, "the pool is FAIR"
 
 
-@pytest.mark.parametrize("policy", ["priced-srpt", "fifo"])
+@pytest.mark.parametrize("policy", ["srpt", "fifo"])
 def test_pools_of_the_file_hold_under_a_policy(sleeper: Sleeper, port: int, policy: str) -> None:
     """The driver sends what it has read. The jobs of the pools come one after the other to a busy cluster."""
     if not sleeper.spark.sparkContext.getConf().get("spark.plugins"):

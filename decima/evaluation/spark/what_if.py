@@ -48,7 +48,7 @@ from workloads.spark.query import SparkQuery
 __all__ = ["SCHEDULERS", "Range", "WhatIf", "simulate_what_if"]
 
 #: Displayed name -> scheduler; the better one of Spark's own is the reference.
-SCHEDULERS = {**SPARKS_OWN, **WEIGHTED_FAIR, "priced-srpt": "priced-srpt", LEARNED: LEARNED}
+SCHEDULERS = {**SPARKS_OWN, **WEIGHTED_FAIR, "srpt": "srpt", LEARNED: LEARNED}
 #: Number of draws on which weighted fair sharing is tuned.
 TRAINING = 3
 #: Percentage of the draws inside a range.

@@ -50,7 +50,7 @@ __all__ = [
 #: Maximum number of stages in all samples of an episode; limits memory to about 100 MB.
 MOST_SAMPLED = 1_000_000
 #: Scheduler that decides during the warm-up.
-WARM_UP = "priced-srpt"
+WARM_UP = "srpt"
 
 
 # Plans of episodes.

@@ -252,7 +252,7 @@ class EpisodesSection(Section):
         "draws its own sequence, and the baseline averages over per_sequence of them (the ablation of Figure 14)",
     )
     warm_up: Weight = described(
-        0.0, "mean time for which priced-srpt decides first, without samples, so that the cluster is busy, s"
+        0.0, "mean time for which srpt decides first, without samples, so that the cluster is busy, s"
     )
 
 
@@ -383,5 +383,5 @@ class ValidationSection(settings.ValidationSection):
         "mean over cells, plus the loss of the worst cell beyond its interval",
     )
     against: SchedulerSpec = described(
-        "profiled-srpt", "with settings: reference scheduler, a name as in decima compare"
+        "srpt", "with settings: reference scheduler, a name as in decima compare"
     )

@@ -410,7 +410,7 @@ def _limit(stages, offer, work, spec, place, masked, can_wait, low, high):
 def _has_work(jobs, stages, offer, work):
     """Return whether a ready stage can use the offered executors now: a stage of their job, or one worth a move.
 
-    As in the rule ``profiled-srpt``, a job is worth a move if it has no executors, or fewer than find lasting work.
+    As in the rule ``srpt``, a job is worth a move if it has no executors, or fewer than find lasting work.
     """
     for stage in stages:
         if stage.ready_rank < 0 or stage.schedulable == 0:

@@ -27,7 +27,7 @@ _PAPER = ("paper-batch", "paper-stream")
 #: Name of a shipped policy -> its file. ``general`` was trained on clusters of many sizes and moving delays, with
 #: batches and streams of TPC-H and random DAGs. ``packing`` and ``packing-*`` were trained on streams with four
 #: executor classes, of published TPC-H profiles or of jobs of an industrial trace; ``packing`` decides as the rule
-#: ``adaptive-packed-srpt``. Specialists were trained on 50 executors, on batches of 20 jobs or streams of published or
+#: ``srpt-tuned``. Specialists were trained on 50 executors, on batches of 20 jobs or streams of published or
 #: embedded profiles, ``embedded-errors`` on both with wrong estimates. There, they are better than ``general`` in
 #: batches, and as good in streams. ``tpch-misses`` and ``tpch-weighted`` are for other objectives than the mean JCT, in
 #: streams of published profiles on 50 executors. ``paper-batch`` and ``paper-stream`` show how far the paper's method

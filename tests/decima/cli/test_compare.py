@@ -132,7 +132,7 @@ def test_by_default_rules_for_the_objective_take_part(
     """``decima`` is compared if a policy was trained for the objective, and fits."""
     _, document = told(run("--deadlines", "2,4", "--objective", objective, *SAVED, "--seeds", "1"))
     names = set(document["schedulers"])
-    assert names >= {"fair", "priced-srpt", *rules}
+    assert names >= {"fair", "srpt", *rules}
     assert "decima" not in names or is_learned
 
 
@@ -400,9 +400,9 @@ def test_checkpoint_says_which_policy_decima_follows(run: Compare, shipped: dict
 
 @pytest.mark.usefixtures("not_shipped")
 def test_by_default_it_takes_part_unless_no_policy_ships(run: Compare) -> None:
-    assert tuple(DEFAULT_SCHEDULERS.split(",")) == (*PAPER_SCHEDULERS, "priced-srpt", "decima")
+    assert tuple(DEFAULT_SCHEDULERS.split(",")) == (*PAPER_SCHEDULERS, "srpt", "decima")
     succeeded(run(*SAVED, "--seeds", "1", "--training", "1"))
-    assert set(results()["schedulers"]) == {*PAPER_SCHEDULERS, "priced-srpt"}
+    assert set(results()["schedulers"]) == {*PAPER_SCHEDULERS, "srpt"}
 
 
 def test_by_default_those_that_pack_take_part_where_executors_differ(run: Compare, shipped: dict[str, Path]) -> None:
@@ -445,7 +445,7 @@ def test_a_page_to_explore_is_written(run: Compare, tmp_path: Path) -> None:
     succeeded(run("--schedulers", "fair,decima:tpch-batch", "--report", "page.html"))
     page = (tmp_path / "page.html").read_text()
     assert "A decision explained" in page
-    assert "priced-srpt: runs stage" in page
+    assert "srpt: runs stage" in page
     assert "What speaks for that stage, and what against it" in page
     assert_one_line_error(run("--report", "nowhere/page.html"), "cannot write nowhere/page.html")
 

@@ -32,7 +32,7 @@ def notices(done: Result) -> list[str]:
 
 def test_by_default_a_policy_that_does_not_fit_is_left_out_and_one_line_says_so(run: Compare) -> None:
     done = succeeded(run(*SAVED, base=UNLIKE))
-    assert list(results()["schedulers"]) == [*PAPER_SCHEDULERS, "priced-srpt"]
+    assert list(results()["schedulers"]) == [*PAPER_SCHEDULERS, "srpt"]
     assert results()["left_out"] == [{"scheduler": "decima:general", "outside_training": [WHY]}]
     assert notices(done) == [
         f"decima is left out, its policy general is out of its training distribution: {WHY}. To train one that fits: "

@@ -166,7 +166,7 @@ def test_constants_of_a_tuned_rule_are_used_as_printed(library: Path) -> None:
     where = f"--workload {library} --jobs 2 --executors 4 --workers 1"
     few = "--seeds 2 --judged 2 --generations 1 --sequences 1"
     result = succeeded(run(f"decima tune {where} {few} --json 'my rule.json'"))
-    hint = re.search(r"Use them as (priced-srpt:.*\.json)", " ".join(result.stdout.split()))
+    hint = re.search(r"Use them as (srpt:.*\.json)", " ".join(result.stdout.split()))
     assert hint is not None
     succeeded(run(shlex.join(["decima", "compare", "--schedulers", f"fifo,{hint[1]}"]), *shlex.split(where), *FEW))
 

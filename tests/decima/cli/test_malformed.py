@@ -172,8 +172,8 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], tuple[str, ...]]] = {
     ),
     "tuned parameters": (
         "it.json",
-        lambda: b'{"rule": "priced-srpt", "parameters": {"steepness": 1}}',
-        ("compare --schedulers priced-srpt:it.json", "explain --rule priced-srpt:it.json"),
+        lambda: b'{"rule": "srpt", "parameters": {"steepness": 1}}',
+        ("compare --schedulers srpt:it.json", "explain --rule srpt:it.json"),
     ),
     "settings of a finished run": ("plotted/config.yaml", SETTINGS.encode, ("plot plotted",)),
     "metrics": ("plotted/metrics.jsonl", lambda: b'{"iteration": 0, "x": 1.0}\n', ("plot plotted",)),
@@ -401,9 +401,9 @@ LOG = "workload import spark log --out new.json"
 #: Command -> last words that it refuses, each by name.
 REFUSED = {
     "compare --schedulers": "weighted-fair:x weighted-fair:nan weighted-fair:1e999 weighted-fair:1e308 "
-    "weighted-fair:-1e308 weighted-fair:101 weighted-fair:1_0 capped-srpt:1e308 "
-    "priced-srpt:1e308 packed-srpt:1:1e308 tetris:1e308 graphene-star:-1:1e308 "
-    "weighted-fair:1:2 priced-srpt:-1 fair:1 decima: os:getcwd "
+    "weighted-fair:-1e308 weighted-fair:101 weighted-fair:1_0 "
+    "srpt:1e308 tetris:1e308 graphene-star:-1:1e308 "
+    "weighted-fair:1:2 srpt:-1 fair:1 decima: os:getcwd "
     "absent:Class absent: graphene:1:2:3",
     "compare --classes": "x 0x1 -1x1 5xnan 5xinf \u0665x1 5x1,",
     "compare": "extra --unknown --seeds",
@@ -416,13 +416,13 @@ REFUSED = {
 #: Scheduler -> the name that was meant.
 SLIPS = {
     "compare --schedulers fiar": "fair",
-    "compare --schedulers Priced_SRPT": "priced-srpt",
+    "compare --schedulers SRPT": "srpt",
     "compare --schedulers weightd-fair:-1": "weighted-fair",
     "compare --schedulers decima:embeded-batch": "embedded-batch",
     "compare --workload tcph": "tpch",
     "workload show sinthetic": "synthetic",
     "explain --policy genral": "general",
-    "explain --rule priced-sprt": "priced-srpt",
+    "explain --rule sprt": "srpt",
     "train --config bacth --out run": "batch",
 }
 
@@ -440,9 +440,8 @@ SLIPS = {
     ("compare --schedulers nobody", f"unknown scheduler 'nobody': expected one of {next(iter(SCHEDULERS))}"),
     ("compare --schedulers 'weighted-fair: 1'", "weighted-fair: 1"),
     ("compare --schedulers weighted-fair:\u0663", "weighted-fair"),
-    ("compare --schedulers profiled-srpt:-1", "the thrift must be positive, got -1"),
-    ("compare --schedulers profiled-srpt:0", "the thrift must be positive, got 0"),
-    ("compare --schedulers capped-srpt:-1", "the coefficient must not be negative, got -1"),
+    ("compare --schedulers srpt:-1", "the jitter must not be negative, got -1"),
+    ("compare --schedulers srpt:thrift=0", "the thrift must be positive, got 0"),
     ("compare --schedulers decima:.", "'.'"),
     ("compare --schedulers \x1b[31mx:y", "x:y"),
     (f"{SMALL} --schedulers {OWN}Leaving", "SystemExit: 3"),

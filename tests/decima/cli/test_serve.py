@@ -35,9 +35,7 @@ def serve(*options: str) -> Result:
 
 def test_what_is_served_where_is_told(served: list[tuple[Any, str, str]], tmp_path: Path) -> None:
     token = str(tmp_path / "token")
-    assert serve("--policy", "rule", "--token-file", token).stdout == (
-        f"serving priced-srpt on HERE\ntoken file: {token}\n"
-    )
+    assert serve("--policy", "rule", "--token-file", token).stdout == (f"serving srpt on HERE\ntoken file: {token}\n")
     result = serve("--policy", "fifo", "--no-token", "--shadow", "--host", "::1", "--spark", "unix:/x", "--slots", "3")
     assert result.stdout == "serving fifo, in the shadow on HERE\n"
     (first, *default), (second, *other) = served

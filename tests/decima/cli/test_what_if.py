@@ -28,7 +28,7 @@ def test_it_tells_the_gain_and_how_uncertain_it_is(tmp_path: Path) -> None:
     document = json.loads((tmp_path / "found.json").read_text())
     assert document["command"] == "decima spark what-if log --policy general --draws 2 --seed 0"
     assert document["schedulers"]["decima"]["mean_jct_s"] < document["schedulers"]["Spark FIFO"]["mean_jct_s"]
-    assert set(document["schedulers"]) == {"Spark FIFO", "Spark FAIR", "weighted fair", "priced-srpt", "decima"}
+    assert set(document["schedulers"]) == {"Spark FIFO", "Spark FAIR", "weighted fair", "srpt", "decima"}
 
 
 def test_names_of_queries_are_no_markup(tmp_path: Path) -> None:

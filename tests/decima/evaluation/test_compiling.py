@@ -27,12 +27,12 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_parts_that_are_not_compiled_are_compiled_before_the_episodes(compiled: list[str]) -> None:
     steps: list[tuple[str, int, int]] = []
     for _ in range(2):
-        Comparison(CONDITIONS, ["fifo", "priced-srpt", "decima:general,guard=off"]).run(
+        Comparison(CONDITIONS, ["fifo", "srpt", "decima:general,guard=off"]).run(
             1,
             lambda done, total: steps.append(("run", done, total)),
             lambda done, total: steps.append(("compile", done, total)),
         )
-    assert compiled == [run.ENGINE, "decima", "priced-srpt", run.ALONE]
+    assert compiled == [run.ENGINE, "decima", "srpt", run.ALONE]
     runs = [("run", done, 3) for done in range(4)]
     assert steps == [*(("compile", done, 4) for done in range(5)), *runs, *runs]
 
@@ -57,7 +57,7 @@ def test_the_episode_that_compiles_calls_what_all_others_call() -> None:
         *(commands.observe, commands.advance, network.decide, priced_srpt._choose, packed_srpt._choose),
         *(adaptive_srpt._choose_stage, solo.run_alone),
     )
-    schedulers = ["fifo", "priced-srpt", "adaptive-srpt", "packed-srpt", "decima:tpch-batch"]
+    schedulers = ["fifo", "srpt", "srpt-tuned", "decima:tpch-batch"]
     run.compile_parts(CONDITIONS, schedulers, 1)
     before = [list(entry.overloads) for entry in entries]
     assert all(before)

@@ -134,7 +134,7 @@ def test_differing_decisions_and_tables(policy: Path) -> None:
 def test_an_explanation_is_of_its_observation(policy: Path) -> None:
     """A job has ended, an executor leaves its job, some tasks are claimed, and the rule's limit is out of reach."""
     cluster = ClusterConfig(num_executors=12, knowledge=Knowledge(job_error=0.5))
-    here, rule = conditions(seed=SEED, num_jobs=12, cluster=cluster), make_scheduler("priced-srpt")
+    here, rule = conditions(seed=SEED, num_jobs=12, cluster=cluster), make_scheduler("srpt")
     rule.reset(cluster)
     for number, (_, seen, decision) in enumerate(replay(here, SEED, load_policy(policy))):  # noqa: B007
         candidates = np.flatnonzero(seen.schedulable)
@@ -180,7 +180,7 @@ def test_an_explanation_is_of_its_observation(policy: Path) -> None:
 
 def test_a_decision_commits_no_more_executors_than_there_are_tasks(policy: Path) -> None:
     cluster = ClusterConfig(num_executors=30)
-    here, rule = conditions(seed=SEED, cluster=cluster), make_scheduler("priced-srpt")
+    here, rule = conditions(seed=SEED, cluster=cluster), make_scheduler("srpt")
     rule.reset(cluster)
     for number, (_, seen, _) in enumerate(replay(here, SEED, load_policy(policy))):  # noqa: B007
         made = rule.decide(seen)
@@ -205,7 +205,7 @@ def test_moments_and_decisions_that_never_come(policy: Path, tmp_path: Path) -> 
         explain(conditions(seed=SEED), policy, decision=10**6)
     save_policy(tmp_path / "told.npz", Policy(GENERAL_POLICY, 1), {})
     cluster = replace(CLUSTER, warmup_delay_ms=0.0)
-    with pytest.raises(CompareError, match="priced-srpt agrees with the policy in all later decisions"):
+    with pytest.raises(CompareError, match="srpt agrees with the policy in all later decisions"):
         explain(conditions(seed=SEED, cluster=cluster), tmp_path / "told.npz", differing=True)
 
 
@@ -233,7 +233,7 @@ def test_influences_words_and_json(policy: Path) -> None:
     document = json.loads(told.json)
     assert (document["decision"], len(document["stages"])) == (2, len(found.stages))
     assert len(told.tables) == 4
-    assert any(note.startswith("priced-srpt: ") for note in told.notes)
+    assert any(note.startswith("srpt: ") for note in told.notes)
 
 
 def test_what_was_chosen_is_in_the_tables_though_they_are_cut(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,7 +255,7 @@ def test_what_was_chosen_is_in_the_tables_though_they_are_cut(policy: Path, monk
         assert {choice[: len(places)] for choice in chosen} <= shown_there
         by = ", ".join(map(str, columns[-1]))
         assert "policy" in by
-        assert "priced-srpt" in by
+        assert "srpt" in by
     assert len(set(stages_table.columns[0].cells)) == stages_table.row_count
 
 
@@ -263,7 +263,7 @@ def test_a_page_explains_a_decision_on_which_policy_and_rule_differ(
     policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = explain_first(conditions(seed=SEED), policy)
-    assert found.rule == "priced-srpt"
+    assert found.rule == "srpt"
     assert found.chosen is None or found.by_rule is None or found.chosen[:2] != found.by_rule[:2]
     save_policy(tmp_path / "told.npz", Policy(GENERAL_POLICY, 1), {})
     cluster = replace(CLUSTER, warmup_delay_ms=0.0)
@@ -272,9 +272,9 @@ def test_a_page_explains_a_decision_on_which_policy_and_rule_differ(
     assert found.differs
     assert found.rule == "weighted-fair:-1"
     half = "tests.decima.evaluation.test_comparison:Half"
-    monkeypatch.setattr("decima.evaluation.explain.RULES", ("priced-srpt", half))
+    monkeypatch.setattr("decima.evaluation.explain.RULES", ("srpt", half))
     assert explain_first(alike, tmp_path / "told.npz").number == 0
-    monkeypatch.setattr("decima.evaluation.explain.RULES", ("priced-srpt",))
+    monkeypatch.setattr("decima.evaluation.explain.RULES", ("srpt",))
     found = explain_first(alike, tmp_path / "told.npz")
     assert found.number == 0
     assert "Policy and rule decide alike here." in notes(found)

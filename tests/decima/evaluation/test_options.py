@@ -116,7 +116,7 @@ def test_policies_by_name_file_and_checkpoint(policy: Path) -> None:
 
 def test_the_default_is_that_of_the_command(shipped: dict[str, Path]) -> None:
     few = choose_schedulers(make_conditions(seeds=1, jobs=2))
-    assert "priced-srpt" in few.schedulers
+    assert "srpt" in few.schedulers
     assert ("decima" in few.schedulers) != bool(few.left_out)
     packing = choose_schedulers(make_conditions(seeds=1, jobs=2, classes="5x0.5,5x1"))
     assert "tetris" in packing.schedulers

@@ -51,7 +51,7 @@ WAYS: dict[str, dict[str, dict[str, Any]]] = {
         "no graph": {"policy": {"overrides": {"graph": False, "limit": "none"}}},
         "waiting": {
             "policy": {"preset": "profiled"},
-            "behaviour_cloning": {"scheduler": "profiled-srpt:2.5", "sequences": 2, "epochs": 1},
+            "behaviour_cloning": {"scheduler": "srpt", "sequences": 2, "epochs": 1},
         },
         "each sequence normalised": {"update": {"normalise": "sequence"}},
     },

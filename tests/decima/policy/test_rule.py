@@ -90,7 +90,7 @@ def test_a_policy_that_packs_and_has_learned_nothing_decides_as_the_rule(seed: i
     config = ClusterConfig(executor_classes=classes, moving_delay_ms=50.0, semantics=semantics)
     sequence = uniform_memory(random_sequence(np.random.default_rng(seed), max_jobs=9))
     assert_same_episode(config, sequence, PackedSrpt(), TOLD_PACKING_POLICY)
-    adaptive = changed(TOLD_PACKING_POLICY, rule="adaptive-packed-srpt")
+    adaptive = changed(TOLD_PACKING_POLICY, rule="srpt-tuned")
     assert_same_episode(config, sequence, AdaptivePackedSrpt(), adaptive)
 
 

@@ -1,4 +1,4 @@
-"""``priced-srpt`` whose constants, order and limits depend on state, jobs and stages."""
+"""``srpt`` whose constants, order and limits depend on state, jobs and stages."""
 
 import math
 
@@ -7,17 +7,8 @@ import pytest
 
 from decima.policy import NeuralScheduler, Policy
 from decima.policy.config import GENERAL_POLICY
-from decima.registry import make_scheduler, parameters
-from decima.schedulers.adaptive_srpt import (
-    ADAPTIVE_GROUPS,
-    ADAPTIVE_WEIGHTS,
-    FULL_EFFECT,
-    HALF,
-    MOST_RATIO,
-    STATE,
-    AdaptiveSrpt,
-)
-from decima.schedulers.priced_srpt import PricedConstants, PricedSrpt
+from decima.schedulers.adaptive_srpt import ADAPTIVE_GROUPS, ADAPTIVE_WEIGHTS, HALF, MOST_RATIO, STATE, AdaptiveSrpt
+from decima.schedulers.priced_srpt import PricedSrpt
 from simulator import Cluster, ClusterConfig, Decision, Observation, run_episode
 from simulator.cluster.config import Knowledge
 from tests.cases import cases
@@ -206,11 +197,6 @@ def test_more_executors_may_be_offered_than_their_job_holds() -> None:
 
 def test_every_weight_has_a_name_that_can_hold_it() -> None:
     assert len(ADAPTIVE_WEIGHTS) == sum(map(len, ADAPTIVE_GROUPS.values()))
-    constants = {"jitter": 0.0, "full_effect": FULL_EFFECT} | PricedConstants()._asdict()
-    assert parameters("adaptive-srpt") == constants | ADAPTIVE_WEIGHTS
-    made = make_scheduler("adaptive-srpt:steepness=2,order.done=-0.5")
-    assert isinstance(made, AdaptiveSrpt)
-    assert (made.weights["order.done"], made.constants.steepness) == (-0.5, 2.0)
     with pytest.raises(ValueError, match="steepness must be positive"):
         AdaptiveSrpt(steepness=-1.0)
     with pytest.raises(ValueError, match="full_effect"):
@@ -221,7 +207,7 @@ def test_every_weight_has_a_name_that_can_hold_it() -> None:
 
 def test_a_policy_knows_the_rule_with_its_weights() -> None:
     weights = {"limit.size": -0.8, "staying.errors": 1.0, "worth_moving": 5.0}
-    update = {"rule": "adaptive-srpt", "rule_constants": weights, "rule_stage_weight": 1e4, "rule_limit_weight": 1e4}
+    update = {"rule": "srpt-tuned", "rule_constants": weights, "rule_stage_weight": 1e4, "rule_limit_weight": 1e4}
     config = GENERAL_POLICY.model_validate({**GENERAL_POLICY.model_dump(), **update})
     sequence = random_sequence(np.random.default_rng(3), max_jobs=9)
     schedulers = (NeuralScheduler(Policy(config, 1)), AdaptiveSrpt(**weights), AdaptiveSrpt())

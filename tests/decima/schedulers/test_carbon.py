@@ -10,7 +10,7 @@ from decima.registry import WITH_BASE, make_scheduler, split_names
 from decima.schedulers.carbon_aware import Cap, GreenestFirst, Pcaps, quota, threshold, thresholds
 from decima.schedulers.carbon_price import CarbonPrice
 from decima.schedulers.fair import Fair
-from decima.schedulers.priced_srpt import PricedSrpt
+from decima.schedulers.srpt import Srpt
 from simulator import ClusterConfig, EpisodeRecord, run_episode
 from tests.simulator.cluster.build import chain, jobs, stage
 from tests.workloads.strategies import job_sequences
@@ -64,13 +64,13 @@ def test_every_job_ends_at_any_place_of_the_signal(sequence: JobSequence, delay_
 @pytest.mark.parametrize("rule", WITH_BASE)
 def test_without_a_signal_they_are_the_other_scheduler(rule: str) -> None:
     config = ClusterConfig(10)
-    for other in ("priced-srpt", "fair"):
+    for other in ("srpt", "fair"):
         ours = episode(f"{rule}:base={other}", config)
         assert ours.completion_ms.tolist() == episode(other, config).completion_ms.tolist()
 
 
 def test_settings_without_effect_and_little_time() -> None:
-    plain = episode("priced-srpt").completion_ms.tolist()
+    plain = episode("srpt").completion_ms.tolist()
     for rule in ("cap:1", "pcaps:0", "greenest-first:0", "carbon-price:0"):
         assert episode(rule).completion_ms.tolist() == plain
     config = ClusterConfig(20, signal=CONSTANT, executor_watts=1000.0)
@@ -86,8 +86,7 @@ def test_they_save_carbon(rule: str) -> None:
     config = replace(CONFIG, executor_watts=2000.0)
     sequences = [poisson_arrivals(synthetic_profiles(6), 8, 60_000, seed=seed) for seed in (3, 4)]
     ours, plain = (
-        sum(run_episode(config, seldom, make_scheduler(each)).carbon for seldom in sequences)
-        for each in (rule, "priced-srpt")
+        sum(run_episode(config, seldom, make_scheduler(each)).carbon for seldom in sequences) for each in (rule, "srpt")
     )
     assert ours < 0.9 * plain
 
@@ -159,7 +158,7 @@ def test_with_carbon_slack_a_job_waits_for_a_greener_hour_if_its_deadline_allows
 def test_jobs_wait_for_green_power_under_rules_by_name() -> None:
     config = ClusterConfig(10, signal=STEPS, moving_delay_ms=0.0, executor_watts=1e6)
     one = jobs(chain(stage(10, 1000.0)))
-    grams = run_episode(config, one, PricedSrpt()).carbon
+    grams = run_episode(config, one, Srpt()).carbon
     begun = {}
     for seconds in (0.0, 0.015, 0.05, 5.0):
         record = run_episode(config, one, CarbonPrice(seconds))
@@ -172,7 +171,7 @@ def test_jobs_wait_for_green_power_under_rules_by_name() -> None:
     assert isinstance(rule, Cap)
     assert isinstance(rule.base, Fair)
     assert rule.minimum == 0.1
-    nested = make_scheduler("pcaps:base=priced-srpt:stream_price=3")
+    nested = make_scheduler("pcaps:base=srpt:stream_price=3")
     assert isinstance(nested, Pcaps)
-    assert isinstance(nested.base, PricedSrpt)
-    assert nested.base.constants.stream_price == 3
+    assert isinstance(nested.base, Srpt)
+    assert nested.base._one_class.constants.stream_price == 3

@@ -14,9 +14,9 @@ import pytest
 
 from decima.registry import SCHEDULERS, make_scheduler
 from decima.schedulers import Scheduler
-from decima.schedulers.packed_srpt import PackedSrpt
 from decima.schedulers.priced_srpt import PricedSrpt
 from decima.schedulers.spark import SparkFifo, SparkPools, SparkStandalone
+from decima.schedulers.srpt import Srpt
 from simulator import DECIMA_SIM, SPARK, Cluster, ClusterConfig, ExecutorClass
 from tests.decima.policy.examples import random_sequence
 from tests.simulator.cluster.build import inflating
@@ -37,7 +37,7 @@ CLUSTERS = {
 JOBS = 10
 NAMES = (
     *(name for name in SCHEDULERS if name != "weighted-fair"),
-    *("weighted-fair:-1.3", "capped-srpt:30", "profiled-srpt:5", "priced-srpt:0.3", "packed-srpt:2:0.5"),
+    *("weighted-fair:-1.3", "srpt:0.3", "srpt:thrift=2,waste=0.5"),
     *("tetris:1:0.3", "graphene-star:-1:0.5:0.5", "graphene:1:0.3"),
 )
 MAKERS: dict[str, Callable[[], Scheduler]] = {
@@ -76,7 +76,7 @@ def decisions(name: str) -> list[str]:
         episode, asked = Cluster(config, sequence(uniform=cluster != "classes")), np.zeros(3)
         while not episode.done:
             seen = episode.observe()
-            if isinstance(scheduler, PricedSrpt | PackedSrpt):
+            if isinstance(scheduler, PricedSrpt | Srpt):
                 rule = scheduler.ask(seen)
                 asked += rule.limits.sum(), rule.price, rule.away.sum()
             episode.decide(scheduler.decide(seen) if seen.num_schedulable else None)

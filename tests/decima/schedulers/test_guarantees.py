@@ -123,7 +123,7 @@ def test_guards_change_nothing_without_need() -> None:
     assert {each.guarantee for each in kept.kept.overruled} == {"no-later-than"}
     assert not alone.kept.overruled
     sequence = malleable(np.random.default_rng(1))
-    for name in ("priced-srpt", "fifo", "decima:general"):
+    for name in ("srpt", "fifo", "decima:general"):
         plain = run_episode(fluid(), sequence, make_scheduler(name))
         kept = run_episode(fluid(), sequence, make_scheduler(f"{name},no-later-than=1000"))
         assert (kept.completion_ms.tolist(), kept.kept.overruled) == (plain.completion_ms.tolist(), ())
@@ -134,7 +134,7 @@ def test_times_without_a_check_change_nothing(monkeypatch: pytest.MonkeyPatch) -
     sequences = [poisson_arrivals(synthetic_profiles(8), 30, 3_000, seed=seed) for seed in range(3)]
 
     def episodes() -> list[EpisodeRecord]:
-        names = ("fair", "las", "priced-srpt")
+        names = ("fair", "las", "srpt")
         return [
             run_episode(cluster, sequence, make_scheduler(f"{name},no-later-than=1.2"))
             for name in names
@@ -251,7 +251,7 @@ def test_executors_that_come_too_late_exceed_a_ceiling(
     assert most_executors(record, "bi") == 1 + above  # at most all executors
 
 
-@pytest.mark.parametrize("name", ["fifo", "priced-srpt", "las", "decima:general"])
+@pytest.mark.parametrize("name", ["fifo", "srpt", "las", "decima:general"])
 def test_a_tenant_has_its_floor_as_soon_as_tasks_end(name: str) -> None:
     """The long job arrived first and has all executors. The tenant has its floor when tasks of this job end."""
     sequence = owned(("etl", job(stage(400, TASK_MS))), ("bi", job(stage(800, TASK_MS))), at=[0.0, 5.0])
@@ -294,7 +294,7 @@ def test_what_tenants_do_not_need_goes_to_others_and_unknown_ones_have_no_effect
 
 
 def test_names_hold_guarantees_of_known_tenants() -> None:
-    found = make_scheduler("priced-srpt:jitter=0.1,floor=etl:0.2+bi:0.1,ceiling=bi:0.5,no-later-than=1.5")
+    found = make_scheduler("srpt:jitter=0.1,floor=etl:0.2+bi:0.1,ceiling=bi:0.5,no-later-than=1.5")
     assert isinstance(found, Guarded)
     assert found.guarantees == Guarantees({"etl": 0.2, "bi": 0.1}, {"bi": 0.5}, 1.5)
     assert Guarantees.from_suffix(found.guarantees.suffix) == found.guarantees
@@ -331,7 +331,7 @@ def test_both_engines_agree(seed: int) -> None:
     draw = np.random.default_rng(seed)
     config = ClusterConfig(6, moving_delay_ms=5.0, warmup_delay_ms=2.0)
     sequence = of_tenants(draw)
-    for name in ("sjf-cp", "priced-srpt"):
+    for name in ("sjf-cp", "srpt"):
         guarded = make_scheduler(f"{name},floor=bi:0.4,ceiling=ml:0.5,no-later-than=1.1")
         one, other = (
             run_episode(replace(config, engine=engine), sequence, guarded) for engine in ("compiled", "simpy")
@@ -349,6 +349,6 @@ def test_guards_cope_with_faults_wrong_estimates_and_classes(seed: int) -> None:
         knowledge=Knowledge(job_error=0.7, task_count_error=0.5, unknown=0.3),
         faults=Faults(executor_lifetime_ms=400.0, executor_return_ms=50.0, task_failures=0.05),
     )
-    guarded = make_scheduler("packed-srpt,floor=bi:0.4,ceiling=ml:0.6,no-later-than=1.2")
+    guarded = make_scheduler("srpt,floor=bi:0.4,ceiling=ml:0.6,no-later-than=1.2")
     record = run_episode(config, of_tenants(draw), guarded)
     assert (~np.isnan(record.completion_ms)).sum() + len(record.failed_job) == len(record.sequence)

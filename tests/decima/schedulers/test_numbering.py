@@ -11,7 +11,7 @@ from simulator import ClusterConfig, run_episode
 from workloads import JobProfile, JobSequence, StageProfile, TaskDurations
 
 #: Names of rules and of a trained policy.
-SCHEDULERS = ("fifo", "sjf-cp", "fair", "weighted-fair:-1", "tetris", "graphene-star", "priced-srpt", "decima:general")
+SCHEDULERS = ("fifo", "sjf-cp", "fair", "weighted-fair:-1", "tetris", "graphene-star", "srpt", "decima:general")
 
 
 @st.composite
@@ -53,7 +53,7 @@ def test_completion_times_do_not_depend_on_the_numbers_of_stages(
     np.testing.assert_allclose(one, other, rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["fair", "priced-srpt", "decima:general"])
+@pytest.mark.parametrize("name", ["fair", "srpt", "decima:general"])
 @settings(max_examples=15, deadline=None)
 @given(
     stages=st.lists(st.tuples(st.integers(1, 20), st.floats(50.0, 20_000.0)), min_size=1, max_size=5),

@@ -84,7 +84,7 @@ def test_smiths_ratio_has_the_least_weighted_mean(drawn: list[tuple[int, float]]
 @pytest.mark.parametrize("name", ["weighted-srpt", "atc"])
 def test_without_attributes_smiths_ratio_and_atc_are_priced_srpt(name: str) -> None:
     jobs = poisson_arrivals(synthetic_profiles(6), 12, 2000.0, seed=3)
-    other, plain = (run_episode(ClusterConfig(8), jobs, make_scheduler(each)) for each in (name, "priced-srpt"))
+    other, plain = (run_episode(ClusterConfig(8), jobs, make_scheduler(each)) for each in (name, "srpt"))
     assert other.completion_ms.tolist() == plain.completion_ms.tolist()
 
 
@@ -95,7 +95,7 @@ def test_deadlines_weights_and_slack_order_jobs() -> None:
     assert run_episode(ONE, jobs, make_scheduler("atc")).missed.tolist() == [True, False]
     attributes = [JobAttributes(deadline_ms=UNIT_MS * each) for each in (40, 10)]
     jobs = sequence([6, 9], [0, 0], attributes)
-    assert run_episode(ONE, jobs, make_scheduler("priced-srpt")).missed.tolist() == [False, True]
+    assert run_episode(ONE, jobs, make_scheduler("srpt")).missed.tolist() == [False, True]
     assert not run_episode(ONE, jobs, make_scheduler("atc")).missed.any()
     profile = job(stage(200, UNIT_MS))
     for attributes in ((JobAttributes(16), JobAttributes(1)), (JobAttributes(slack=1.5), JobAttributes(slack=9))):

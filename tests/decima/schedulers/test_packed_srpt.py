@@ -1,4 +1,4 @@
-"""``packed-srpt``: use of large executors and limits; with weights, it depends on state, jobs and stages."""
+"""``srpt``: use of large executors and limits; with weights, it depends on state, jobs and stages."""
 
 import math
 
@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from decima.evaluation.run import run_scheduler
-from decima.registry import make_scheduler, parameters
 from decima.schedulers.adaptive_srpt import AdaptiveSrpt
-from decima.schedulers.packed_srpt import FULL_EFFECT, GROUPS, PACKED_WEIGHTS, AdaptivePackedSrpt, PackedSrpt
+from decima.schedulers.packed_srpt import GROUPS, PACKED_WEIGHTS, AdaptivePackedSrpt, PackedSrpt
 from simulator import Cluster, ClusterConfig, Decision, ExecutorClass, Observation, run_episode
 from tests.cases import cases
 from tests.decima.policy.examples import random_sequence
@@ -29,9 +28,6 @@ def test_stages_far_from_the_end_and_parameters() -> None:
     decision = PackedSrpt().decide(cluster_of(jobs(profile)).observe())
     assert decision is not None
     assert decision.stage == 1
-    scheduler = make_scheduler("packed-srpt:2:0.5")
-    assert isinstance(scheduler, PackedSrpt)
-    assert (scheduler.constants.thrift, scheduler.constants.waste) == (2.0, 0.5)
 
 
 @pytest.mark.parametrize(("times", "goes_to_the_small"), [(1.9, True), (2.1, False)])
@@ -76,16 +72,14 @@ def test_executors_too_small_for_what_is_left_do_not_count_in_the_limit() -> Non
         chain(stage(2, 10.0, memory=0.5), stage(2, 1000.0, memory=1.0), stage(2, 10.0, memory=0.5)),
         job(stage(50, 300.0, memory=1.0)),
     )
-    record = run_scheduler(
-        ClusterConfig(executor_classes=SMALL_AND_LARGE, moving_delay_ms=1.0), sequence, "packed-srpt"
-    )
+    record = run_scheduler(ClusterConfig(executor_classes=SMALL_AND_LARGE, moving_delay_ms=1.0), sequence, "srpt")
     assert not np.isnan(record.completion_ms).any()
     # Both large executors join it although its limit is its share of the cluster, two executors.
     second = slice(2, 4)
     assert sorted(record.task_executor[second]) == [2, 3]
 
 
-@pytest.mark.parametrize("name", ["packed-srpt", "adaptive-packed-srpt", "profiled-srpt", "capped-srpt"])
+@pytest.mark.parametrize("name", ["srpt", "srpt-tuned"])
 def test_no_class_is_waited_for_for_ever(name: str) -> None:
     """A job holds as many small executors as its limit allows, and needs a large executor."""
     sequence = jobs(chain(stage(1, 10.0, memory=0.5), stage(1, 10.0, memory=1.0), stage(9, 10.0, memory=0.5)))
@@ -246,11 +240,6 @@ def test_extreme_weights_complete_all_jobs(size: float) -> None:
 
 def test_every_weight_has_a_name_that_can_hold_it() -> None:
     assert len(PACKED_WEIGHTS) == sum(map(len, GROUPS.values()))
-    constants = {"full_effect": FULL_EFFECT} | parameters("packed-srpt")
-    assert parameters("adaptive-packed-srpt") == constants | PACKED_WEIGHTS
-    made = make_scheduler("adaptive-packed-srpt:waste=2,order.done=-0.5")
-    assert isinstance(made, AdaptivePackedSrpt)
-    assert (made.weights["order.done"], made.constants.waste) == (-0.5, 2.0)
     with pytest.raises(ValueError, match="worth_moving must be positive"):
         AdaptivePackedSrpt(worth_moving=-1.0)
     with pytest.raises(ValueError, match="full_effect must be positive"):

@@ -408,7 +408,7 @@ def test_uncertain_and_inelastic_jobs_go_first() -> None:
     config = ClusterConfig(4, moving_delay_ms=0.0)
     seen = Cluster(config, jobs(job(stage(40, 100.0)), job(stage(2, 90_000.0)))).observe()
     assert chosen("inelastic-first", seen, config) == 1
-    assert chosen("priced-srpt", seen, config) == 0
+    assert chosen("srpt", seen, config) == 0
 
 
 def test_hesrpt_shares_by_an_exponent_fitted_to_times() -> None:
@@ -470,10 +470,10 @@ def test_executors_hesitate_and_wrong_estimates_cost_less() -> None:
     profiles = tuple(job(stage(tasks, ms)) for tasks in (10, 40, 160) for ms in (200.0, 800.0))
     config = ClusterConfig(8, moving_delay_ms=50.0, knowledge=Knowledge(job_error=2.0))
     exact = replace(config, knowledge=Knowledge())
-    sums = {"exact": 0.0, "priced-srpt": 0.0, "seh:0": 0.0}
+    sums = {"exact": 0.0, "srpt": 0.0, "seh:0": 0.0}
     for seed in range(6):
         sequence = batch_arrivals(profiles, 8, seed)
-        sums["exact"] += run_episode(exact, sequence, make_scheduler("priced-srpt")).mean_jct_ms
-        for name in ("priced-srpt", "seh:0"):
+        sums["exact"] += run_episode(exact, sequence, make_scheduler("srpt")).mean_jct_ms
+        for name in ("srpt", "seh:0"):
             sums[name] += run_episode(config, sequence, make_scheduler(name)).mean_jct_ms
-    assert sums["exact"] < sums["priced-srpt"] < sums["seh:0"]
+    assert sums["exact"] < sums["srpt"] < sums["seh:0"]

@@ -31,7 +31,7 @@ from tests.workloads.strategies import job_sequences
 from workloads import JobSequence, batch_arrivals, poisson_arrivals, synthetic_profiles
 
 Grant = tuple[int, int, int]
-#: Rules with the limits of priced-srpt and another order.
+#: Rules with the limits of srpt and another order.
 PRICED = (
     *("sjf-estimate", "srpt-bounce", "seh", "gittins", "las", "inelastic-first"),
     *("weighted-srpt", "edf", "least-slack", "gamma-boost", "atc"),
@@ -310,8 +310,8 @@ def test_names_and_offers_of_schedulers() -> None:
     assert weighted.alpha == -1.5
     names = {"random", "fifo", "sjf-cp", "fair", "naive-weighted-fair", "weighted-fair", "spark-fair"}
     assert set(SCHEDULERS) == names | {
-        "fair-pools", "adaptive-srpt", "carbon-slack", "capped-srpt", "profiled-srpt", "priced-srpt", "packed-srpt",
-        "adaptive-packed-srpt", *PRICED, "hesrpt", "tetris", "drf", "graphene-star", "graphene",
+        "fair-pools", "carbon-slack", "srpt",
+        "srpt-tuned", *PRICED, "hesrpt", "tetris", "drf", "graphene-star", "graphene",
     }  # fmt: skip
     cluster = Cluster(ClusterConfig(num_executors=6), one_stage(2, 9))
     cluster.decide(all_offered(cluster.observe(), 0))
@@ -334,7 +334,7 @@ def test_names_and_offers_of_schedulers() -> None:
         ("tetris:1:0:0", "'tetris:1:0:0': expected tetris:REMAINING:FAIRNESS, numbers from -100 to 100"),
         ("tetris:-1", "'tetris:-1': the weight of remaining work must not be negative, got -1"),
         ("tetris:1:1", "'tetris:1:1': the fairness must be at least 0 and below 1, got 1"),
-        ("packed-srpt:2:-1", "waste must not be negative, got -1"),
+        ("srpt:waste=-1", "waste must not be negative, got -1"),
         ("seh:2", "from 0 to 1, got 2"),
         ("cap:0", "minimum must be above 0"),
         ("cap:1.5", "minimum must be above 0"),

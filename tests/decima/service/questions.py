@@ -30,7 +30,7 @@ A_DRIVER = 25
 SLOTS = (0, 1, 2, 5, 20)
 SIZES = (0, 1, 2, 7)
 RULES = (
-    "fifo", "fair", "weighted-fair:-1", "sjf-cp", "capped-srpt", "profiled-srpt", "priced-srpt", "packed-srpt",
+    "fifo", "fair", "weighted-fair:-1", "sjf-cp", "srpt", "srpt-tuned",
     "tetris", "drf",
 )  # fmt: skip
 

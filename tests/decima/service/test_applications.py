@@ -28,7 +28,7 @@ ALL = tuple(map(steady, open_workload().profiles))
 
 def shared(
     applications: list[Application],
-    policy: str = "priced-srpt",
+    policy: str = "srpt",
     *,
     slots: int = SLOTS,
     delay_ms: float = DELAY_MS,
@@ -61,7 +61,7 @@ KILLED = st.one_of(st.just(float("inf")), st.floats(0.0, 60_000.0))
     ),
     st.integers(1, 9),
     st.sampled_from([200.0, 3000.0, 12_000.0]),
-    st.sampled_from(["fifo", "fair", "priced-srpt", "decima"]),
+    st.sampled_from(["fifo", "fair", "srpt", "decima"]),
 )  # fmt: skip
 def test_there_are_never_more_executors_than_slots_and_every_task_runs_once(
     drawn: list[tuple[int, list[JobProfile], float]], slots: int, delay_ms: float, policy: str
@@ -105,7 +105,7 @@ def test_the_mean_completion_is_below_that_of_fifo_and_of_equal_shares() -> None
     assert means["shared"] < 0.85 * min(means["static"], means["fifo"])
 
 
-@pytest.mark.parametrize("policy", ["fifo", "fair", "las", "priced-srpt"])
+@pytest.mark.parametrize("policy", ["fifo", "fair", "las", "srpt"])
 def test_clocks_of_drivers_that_differ_change_nothing(policy: str) -> None:
     ends = []
     for clocks_ms in ((0.0, 0.0, 0.0), (0.0, 3_600_000.0, 5_000.0), (600_000.0, 0.0, 1_000_000.0)):

@@ -39,7 +39,7 @@ SEQUENCES = {
 }
 
 
-def driver(scheduler: str | Decide = "priced-srpt", *profiles: JobProfile) -> Driver:
+def driver(scheduler: str | Decide = "srpt", *profiles: JobProfile) -> Driver:
     return Driver(make_scheduler(scheduler), History(profiles), itertools.count(), itertools.count())
 
 
@@ -55,7 +55,7 @@ def served_jct_ms(scheduler: str, sequence: JobSequence, history: tuple[JobProfi
 
 
 @pytest.mark.parametrize("arrivals", SEQUENCES)
-@pytest.mark.parametrize("scheduler", ["fifo", "fair", "priced-srpt", "decima"])
+@pytest.mark.parametrize("scheduler", ["fifo", "fair", "srpt", "decima"])
 def test_served_jobs_take_as_long_as_in_the_simulator(scheduler: str, arrivals: str) -> None:
     """Whether Spark creates its stages at the start or later. Both know the exact durations."""
     config = ClusterConfig(SLOTS, moving_delay_ms=0.0, warmup_delay_ms=0.0)

@@ -61,7 +61,7 @@ class Checked(Scheduler):
         return self.scheduler.decide(seen)
 
 
-@pytest.mark.parametrize("policy", ["fair", "priced-srpt"])
+@pytest.mark.parametrize("policy", ["fair", "srpt"])
 @pytest.mark.parametrize("hidden", [False, True])
 def test_a_scheduler_is_shown_each_executor_once(policy: str, hidden: bool) -> None:
     sequence, checked = SEQUENCES["stream"][1], Checked(policy)
@@ -71,7 +71,7 @@ def test_a_scheduler_is_shown_each_executor_once(policy: str, hidden: bool) -> N
     assert {-1, 0, 1} <= checked.sources
 
 
-@pytest.mark.parametrize("policy", ["fair", "priced-srpt"])
+@pytest.mark.parametrize("policy", ["fair", "srpt"])
 def test_where_applications_share_slots_each_is_shown_once_too(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[Checked] = []
 

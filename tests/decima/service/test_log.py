@@ -53,7 +53,7 @@ FIRST = Started(policy="p", shadow=False, time_ms=0).model_dump_json() + "\n"
 
 def logged(path: Path, name: str = "etl", sequence: JobSequence = SEQUENCE, hidden: bool = False) -> ScriptedSpark:
     """Log a driver that runs its jobs."""
-    log = DecisionLog(path, "priced-srpt")
+    log = DecisionLog(path, "srpt")
     with serving(Service(PricedSrpt, History(PROFILES), watchers=[log])) as where, Client(where, name=name) as client:
         spark = ScriptedSpark(arriving(sequence), client.ask, SLOTS, hidden=hidden)
         spark.run()
@@ -73,7 +73,7 @@ def test_a_log_that_is_replayed_is_what_happened(written: tuple[Path, ScriptedSp
     record = driver.record
     jct_ms = np.array([job.completion_ms - job.arrival_ms for job in spark.jobs])
     assert record.jct_ms == pytest.approx(jct_ms)
-    assert (driver.name, driver.policy, driver.questions) == ("etl", "priced-srpt", spark.questions)
+    assert (driver.name, driver.policy, driver.questions) == ("etl", "srpt", spark.questions)
     assert record.config.num_executors == SLOTS
     assert (record.task_executor >= 0).all()
     assert record.sequence.arrival_ms == pytest.approx(SEQUENCE.arrival_ms)

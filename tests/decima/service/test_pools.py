@@ -104,7 +104,7 @@ def two_jobs(running: int = 0) -> tuple[Job, Job]:
     return one, a_job("2", a_stage(2, tasks=20), pool="b")
 
 
-@pytest.mark.parametrize("policy", ["fifo", "priced-srpt", "decima"])
+@pytest.mark.parametrize("policy", ["fifo", "srpt", "decima"])
 @cases(
     "free, running, slots",
     (8, 0, {1: 3, 2: 5}),
@@ -135,7 +135,7 @@ def test_slots_are_divided_by_pools() -> None:
     # The answer is identical to the answer without pools.
     jobs = [job.model_copy(update={"pool": "a"}) for job in two_jobs(2)]
     answers = [
-        ask(Service(lambda: make_scheduler("priced-srpt"), pools=known), *jobs, free=6, running=2)
+        ask(Service(lambda: make_scheduler("srpt"), pools=known), *jobs, free=6, running=2)
         for known in ({"b": Tenant("b", 1.0, 5)}, None)
     ]
     assert answers[0] == answers[1]

@@ -93,7 +93,7 @@ def test_from_the_first_line_to_a_clean_end(tmp_path: Path) -> None:
 
 def test_ctrl_c_ends_it_too() -> None:
     with decima_serve("--no-token", "--policy", "rule") as (process, said):
-        assert said["policy"] == "priced-srpt"
+        assert said["policy"] == "srpt"
         with Client(said["spark"]) as client:
             assert client.ask(STATE).stages
             if hasattr(os, "sched_getscheduler"):

@@ -93,7 +93,7 @@ def test_a_driver_is_served_from_beginning_to_end() -> None:
         assert client.greeting == Welcome()
         spark = ScriptedSpark(arriving(sequence), client.ask, SLOTS)
         jct_ms = float(np.mean(spark.run()))
-    assert jct_ms == served_jct_ms("priced-srpt", sequence, PROFILES, False)
+    assert jct_ms == served_jct_ms("srpt", sequence, PROFILES, False)
     assert spark.tasks_started == sum(profile.num_tasks for profile in sequence.profiles)
 
 

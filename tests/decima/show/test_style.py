@@ -122,7 +122,7 @@ def test_bars_of_one_colour_have_patterns_and_dots_have_the_colours_of_lines() -
 
 def test_labels_cover_neither_each_other_nor_points_and_are_not_cut() -> None:
     figure, axes = new_axes(5, 4)
-    labels = {(39.5, 180.0): "decima:general", (40.3, 179.0): "priced-srpt", (48.6, 153.0): "a long name at the edge"}
+    labels = {(39.5, 180.0): "decima:general", (40.3, 179.0): "srpt", (48.6, 153.0): "a long name at the edge"}
     axes.plot(*zip(*labels, strict=True), "o")
     finish_axes(axes, xlabel="x", ylabel="y")
     label_points(axes, labels)

@@ -98,11 +98,11 @@ def invoke(*words: str | Path) -> tuple[int, str]:
 
 def test_the_command(tmp_path: Path) -> None:
     file = tmp_path / "found.json"
-    words = ("--seeds", "2", "--settings", "embedded-batch", "--schedulers", "priced-srpt", "--workers", "1")
+    words = ("--seeds", "2", "--settings", "embedded-batch", "--schedulers", "srpt", "--workers", "1")
     code, text = invoke(*words, "--json", file, "--out", tmp_path)
     assert code == 0, text
     content = json.loads(file.read_text())
-    assert {row["scheduler"] for row in content["runs"]} == {FAIR, "priced-srpt"}
+    assert {row["scheduler"] for row in content["runs"]} == {FAIR, "srpt"}
     assert (content["runs"][0]["seed"], content["settings"][0]["conditions"]["jobs"]) == (SEED, 20)
     assert "embedded-batch" in text
     assert (tmp_path / "benchmark.png").stat().st_size > 1000

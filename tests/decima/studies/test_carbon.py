@@ -32,7 +32,7 @@ def test_savings_and_settings_of_carbon_rules() -> None:
     assert found["cap:0.5"].saved.mean == pytest.approx(-0.5)
     assert found["cap:0.5"].slower.mean == pytest.approx(1.0)
     assert math.isnan(found["cap:0.5"].versus_cap)
-    # Half way between priced-srpt (90 g, 22 s) and cap (45 g, 44 s): 67.5 g, 33 s.
+    # Half way between srpt (90 g, 22 s) and cap (45 g, 44 s): 67.5 g, 33 s.
     assert found["carbon-price:5"].versus_cap == pytest.approx(22 / 33 - 1)
     assert found[RULE].versus_cap == pytest.approx(0.0)
     assert math.isnan(found["carbon-price:50"].versus_cap), "CAP does not save as much"

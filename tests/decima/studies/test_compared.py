@@ -112,7 +112,7 @@ def test_pictures_of_studies(tmp_path: Path) -> None:
 
 
 def test_lines_of_wrong_estimates_differ_and_their_legend_is_complete() -> None:
-    names = ("fair", "gittins", "sjf-estimate", "srpt-bounce", "seh", "seh:0", "las", "hesrpt", "priced-srpt", "decima")
+    names = ("fair", "gittins", "sjf-estimate", "srpt-bounce", "seh", "seh:0", "las", "hesrpt", "srpt", "decima")
     means = {name: 50.0 + place for place, name in enumerate(names)}
     figure = robustness.plot_estimates(made_up({f"{kind}, {error}": means for kind in ("a", "b") for error in ERRORS}))
     assert len(figure.axes) == 6
@@ -120,10 +120,10 @@ def test_lines_of_wrong_estimates_differ_and_their_legend_is_complete() -> None:
         *lines, exact = axes.lines
         assert len({(line.get_color(), line.get_linestyle()) for line in lines}) > 7
         assert len({(line.get_color(), line.get_marker()) for line in lines}) == len(names)
-        assert exact.get_ydata()[0] == pytest.approx(means["priced-srpt"])
+        assert exact.get_ydata()[0] == pytest.approx(means["srpt"])
         assert max(lines, key=lambda line: line.get_linewidth()).get_label() == "decima"
     shown = [text.get_text() for text in figure.axes[2].get_legend().get_texts()]
-    assert shown == [*names, "priced-srpt, exact"]
+    assert shown == [*names, "srpt, exact"]
 
 
 def test_figure_14(tmp_path: Path) -> None:

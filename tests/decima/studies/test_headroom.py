@@ -50,8 +50,8 @@ def test_factors_change_the_order_and_searches_beat_the_best_rule() -> None:
     assert same.completion_ms.tolist() == plain.completion_ms.tolist()
     assert plain.completion_ms[0] < plain.completion_ms[1]
     assert other.completion_ms[1] < other.completion_ms[0]
-    names = ("slow", "quick", "priced-srpt", "hindsight", "each job alone", "speed-scaled SRPT")
-    others = ("other noise: priced-srpt", "other noise: hindsight")
+    names = ("slow", "quick", "srpt", "hindsight", "each job alone", "speed-scaled SRPT")
+    others = ("other noise: srpt", "other noise: hindsight")
     means = dict(zip((*names, *others), (9.0, 4.0, 5.0, 3.0, 1.0, 2.0, 6.0, 5.4), strict=True))
     rows = [(seed, name, value) for seed in (0, 1) for name, value in means.items()]
     conditions = make_conditions(jobs=2, seeds=2)
@@ -65,20 +65,20 @@ def test_factors_change_the_order_and_searches_beat_the_best_rule() -> None:
 @pytest.fixture(scope="module")
 def found() -> pd.DataFrame:
     conditions = make_conditions(workload="synthetic", jobs=4, executors=5, seeds=2, seed=3)
-    return headroom(conditions, ("fair", "priced-srpt"), budget=40, noises=2, workers=1)
+    return headroom(conditions, ("fair", "srpt"), budget=40, noises=2, workers=1)
 
 
 def test_searches_have_bounds_and_are_the_same_again(found: pd.DataFrame) -> None:
     jct = found.pivot_table("mean_jct_s", "seed", "scheduler")
     assert len(jct) == 2
-    assert (jct["hindsight"] <= jct["priced-srpt"]).all()
-    assert (jct["hindsight"] < jct["priced-srpt"]).any()
-    for name in ("hindsight", "priced-srpt"):
+    assert (jct["hindsight"] <= jct["srpt"]).all()
+    assert (jct["hindsight"] < jct["srpt"]).any()
+    for name in ("hindsight", "srpt"):
         assert (jct[f"other noise: {name}"] != jct[name]).all()
     for bound in ("each job alone", "speed-scaled SRPT"):
         assert (jct[bound] < jct["hindsight"]).all()
     conditions = make_conditions(workload="synthetic", jobs=4, executors=5, seeds=1, seed=4)
-    again = headroom(conditions, ("fair", "priced-srpt"), budget=40, noises=2, workers=1)
+    again = headroom(conditions, ("fair", "srpt"), budget=40, noises=2, workers=1)
     assert again.to_dict("list") == found[found["seed"] == 4].to_dict("list")
 
 
@@ -88,21 +88,21 @@ def test_where_the_search_finds_nothing_the_rule_stays_under_other_noise_too(mon
     conditions = make_conditions(workload="synthetic", jobs=4, executors=5, seeds=2, seed=3)
     runs = headroom(conditions, ("fair",), noises=2, workers=1)
     jct = runs.pivot_table("mean_jct_s", "seed", "scheduler")
-    assert jct["hindsight"].tolist() == jct["priced-srpt"].tolist()
-    assert jct["other noise: hindsight"].tolist() == jct["other noise: priced-srpt"].tolist()
+    assert jct["hindsight"].tolist() == jct["srpt"].tolist()
+    assert jct["other noise: hindsight"].tolist() == jct["other noise: srpt"].tolist()
     sequence = conditions.sequence(3)
-    assert run_episode(conditions.cluster, sequence, FactorSrpt(worse)).mean_jct_ms / 1000 > jct["priced-srpt"][3]
+    assert run_episode(conditions.cluster, sequence, FactorSrpt(worse)).mean_jct_ms / 1000 > jct["srpt"][3]
 
 
 def test_the_command(tmp_path: Path) -> None:
     file, options = (tmp_path / "found.json", "--workload synthetic --jobs 3 --executors 5 --seeds 2 --budget 10")
-    rules = "fair, priced-srpt:steepness=1.5,used_well=3"
+    rules = "fair, srpt:steepness=1.5,used_well=3"
     words = ["headroom", *options.split(), "--rules", rules, "--workers", "1", "--out", str(tmp_path)]
     result = succeeded(CliRunner().invoke(cli, [*words, "--json", str(file)]))
     content = json.loads(file.read_text())
     assert content["study"] == "headroom"
     names = {row["scheduler"] for row in content["runs"]}
-    assert {"fair", "priced-srpt", "priced-srpt:steepness=1.5,used_well=3", "hindsight"} <= names
+    assert {"fair", "srpt", "srpt:steepness=1.5,used_well=3", "hindsight"} <= names
     assert "used_well=3" not in names
     assert "hindsight" in result.output
     assert (tmp_path / "headroom.png").stat().st_size > 1000

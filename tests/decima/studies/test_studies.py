@@ -236,7 +236,7 @@ def check_fig11b(found: Found) -> None:
     assert f"decima: {change:+.1%} ± " in claims["Decima's average JCT is 43% below that of Graphene*."]
     unused = found.runs.query("scheduler == 'decima'")["fragmentation"].mean()
     assert claims["Decima's fragmentation is within 4% to 13% of Tetris's."].startswith(f"{unused:.1%} of")
-    assert "A simple rule, packed-srpt: " in found.text
+    assert "A simple rule, srpt: " in found.text
 
 
 def check_fig11a(found: Found) -> None:

@@ -41,7 +41,7 @@ def test_searches_find_better_constants_also_for_other_metrics() -> None:
     settings = {"batch": setting(seed=3), "wrong": setting(seed=3, knowledge={"job_error": 1.0})}
     found = tuned(settings, generations=8, sequences=3, judged=3)
     means = found.runs[found.runs["seeds"] == TUNED_ON].groupby("scheduler")["mean_jct_s"].mean()
-    assert means[found.scheduler] < means["priced-srpt"]
+    assert means[found.scheduler] < means["srpt"]
     assert found.path.shape == (8, len(found.constants))
     assert found.constants == {
         name: float(f"{value:.3g}") for name, value in zip(CONSTANTS, found.path[-1], strict=True)
@@ -60,7 +60,7 @@ def test_searches_find_better_constants_also_for_other_metrics() -> None:
 
 @pytest.mark.parametrize("search", ["cma-es", "response-surface"])
 def test_weights_are_found_with_either_sign(search: str) -> None:
-    found = tuned({"batch": setting(seed=3)}, rule="adaptive-srpt", search=search)
+    found = tuned({"batch": setting(seed=3)}, rule="srpt-tuned", search=search)
     weights = {name: value for name, value in found.constants.items() if name in ADAPTIVE_WEIGHTS}
     assert min(weights.values()) < 0 < max(weights.values())
     assert all(value > 0 for name, value in found.constants.items() if name not in ADAPTIVE_WEIGHTS)
@@ -72,24 +72,24 @@ def test_weights_are_found_with_either_sign(search: str) -> None:
 def test_a_search_starts_from_the_constants_of_a_scheduler(tmp_path: Path) -> None:
     """Weights that the scheduler lacks start at 0, and the result is compared with the scheduler."""
     batch = {"batch": setting(seed=3)}
-    options = {"rule": "adaptive-srpt", "search": "response-surface", "generations": 1}
-    found = tuned(batch, start="priced-srpt:staying=0.5", **options)
-    assert set(found.runs["scheduler"]) == {"priced-srpt:staying=0.5", found.scheduler}
+    options = {"rule": "srpt-tuned", "search": "response-surface", "generations": 1}
+    found = tuned(batch, start="srpt:staying=0.5", **options)
+    assert set(found.runs["scheduler"]) == {"srpt:staying=0.5", found.scheduler}
     shown = outcome(found, batch)
-    assert shown.extra["start"] == "priced-srpt:staying=0.5"
-    assert "Change against priced-srpt:staying=0.5" in shown.notes[0]
+    assert shown.extra["start"] == "srpt:staying=0.5"
+    assert "Change against srpt:staying=0.5" in shown.notes[0]
     assert np.abs([found.constants[name] for name in ADAPTIVE_WEIGHTS]).max() <= 0.05  # one step from 0
     assert found.constants["staying"] == pytest.approx(0.5, rel=0.25)
     file = tmp_path / "tuned.json"
     file.write_text(json.dumps({name: shown.extra[name] for name in ("rule", "parameters")}))
-    again = tuned(batch, start=f"adaptive-srpt:{file}", **options)
+    again = tuned(batch, start=f"srpt-tuned:{file}", **options)
     assert again.constants["staying"] == pytest.approx(found.constants["staying"], rel=0.25)
     assert again.start_constants == found.constants
     file.unlink()
-    assert f"Change against adaptive-srpt:{file}" in outcome(again, batch).notes[0]
-    with pytest.raises(CompareError, match="'fair' has no constants of adaptive-srpt"):
+    assert f"Change against srpt-tuned:{file}" in outcome(again, batch).notes[0]
+    with pytest.raises(CompareError, match="'fair' has no constants of srpt-tuned"):
         tuned(batch, start="fair", **options)
-    for start in ("nope", "priced-srpt:nope=1", "fair:1"):
+    for start in ("nope", "srpt:nope=1", "fair:1"):
         with pytest.raises(SchedulerError, match=start.partition(":")[0]):
             tuned(batch, start=start, **options)
 
@@ -167,12 +167,12 @@ def test_changes_are_paired_and_averaged_over_settings() -> None:
         for name, length in (("long", 100.0), ("short", 1.0)):
             for seed in (1, 2, 3):
                 changed = gain if name == "long" else 1.0
-                for spec, factor in (("priced-srpt", 1.0), (scheduler_name("priced-srpt", CONSTANTS), changed)):
+                for spec, factor in (("srpt", 1.0), (scheduler_name("srpt", CONSTANTS), changed)):
                     runs.append((which, name, seed, spec, length * seed * factor))
     columns = ["seeds", "condition", "seed", "scheduler", "mean_jct_s"]
     start = dict.fromkeys(CONSTANTS, 0.5)
     table = pd.DataFrame(runs, columns=columns)
-    found = Tuned("priced-srpt", CONSTANTS, table, np.zeros((1, 14)), "priced-srpt", start)
+    found = Tuned("srpt", CONSTANTS, table, np.zeros((1, 14)), "srpt", start)
     settings = {"long": setting(), "short": setting()}
     shown = outcome(found, settings, "tuned.json")
     changes = {(each["setting"], each["seeds"]): each["mean"] for each in shown.extra["changes"]}
@@ -183,7 +183,7 @@ def test_changes_are_paired_and_averaged_over_settings() -> None:
         ("short", JUDGED_ON): 0.0,
     }
     assert shown.extra["average"][JUDGED_ON]["mean"] == pytest.approx(-0.1)
-    assert "priced-srpt:tuned.json" in shown.notes[1]
+    assert "srpt:tuned.json" in shown.notes[1]
     assert found.scheduler in outcome(found, settings).notes[1]
 
 
@@ -197,7 +197,7 @@ def test_settings_that_are_drawn_have_a_row_for_each_kind() -> None:
     rows = {each["setting"] for each in shown.extra["changes"]}
     assert rows <= names
     assert len(rows) > 1
-    lengths = {"priced-srpt": (100.0, 1.0), found.scheduler: (50.0, 1.0)}
+    lengths = {"srpt": (100.0, 1.0), found.scheduler: (50.0, 1.0)}
     unlike = [
         (which, "general: batches", seed, spec, length)
         for which in (TUNED_ON, JUDGED_ON)
@@ -210,7 +210,7 @@ def test_settings_that_are_drawn_have_a_row_for_each_kind() -> None:
 
 def test_the_command_and_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    words = "tune packed-srpt --workload synthetic --jobs 3 --executors 5 --seeds 2 --judged 2 --generations 1"
+    words = "tune srpt --workload synthetic --jobs 3 --executors 5 --seeds 2 --judged 2 --generations 1"
     texts = ("--setting", "", "--setting", "--arrivals poisson --interval 5")
     done = CliRunner().invoke(
         cli, [*words.split(), *texts, "--workers", "1", "--json", "tuned.json", "--out", "pictures"]
@@ -220,18 +220,18 @@ def test_the_command_and_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert list(content["settings"]) == ["as given", "--arrivals poisson --interval 5"]
     assert [each["arrivals"] for each in content["settings"].values()] == ["batch", "poisson"]
     assert {each["jobs"] for each in content["settings"].values()} == {3}
-    assert content["parameters"].keys() == parameters("packed-srpt").keys()
-    names = ["packed-srpt:tuned.json", content["scheduler"]]
+    assert content["parameters"].keys() == parameters("srpt").keys()
+    names = ["srpt:tuned.json", content["scheduler"]]
     table = compare(names, workload="synthetic", jobs=3, executors=5, seeds=2)
     one, two = (table[table["scheduler"] == name]["mean_jct_s"].tolist() for name in names)
     assert one == two
-    assert "packed-srpt:tuned.json" in done.output
+    assert "srpt:tuned.json" in done.output
     assert Path("pictures/tune.png").stat().st_size > 1000
 
 
 @cases(
     "words, message",
-    (["fifo"], "rule must be 'priced-srpt', 'adaptive-srpt', 'packed-srpt', 'adaptive-packed-srpt', 'gamma-boost' or "
+    (["fifo"], "rule must be 'srpt', 'srpt-tuned', 'gamma-boost' or "
      "'atc', got 'fifo'"),
     (["--setting", "--nope 1"], "--setting '--nope 1': No such option '--nope'"),
     (["--setting", "--job-error '"], "No closing quotation"),
@@ -240,7 +240,7 @@ def test_the_command_and_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (["--config", "general", "--jobs", "3"], "--config and --jobs exclude each other"),
     (["--config", "general", "--setting", ""], "--config and --setting exclude each other"),
     (["--config", "nope"], "unknown recipe 'nope'"),
-    (["adaptive-srpt", "--start", "fair"], "start 'fair' has no constants of adaptive-srpt"),
+    (["srpt-tuned", "--start", "fair"], "start 'fair' has no constants of srpt-tuned"),
     (["--set", "a=1"], "--set has no effect: it needs --config"),
     (["--seed", "4", "--judged-seed", "5"], "seeds to judge on, 5 to 44, overlap those to tune on, 4 to 203"),
 )  # fmt: skip

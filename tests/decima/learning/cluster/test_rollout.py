@@ -124,7 +124,7 @@ def test_a_long_episode_keeps_every_second_sample_and_all_rewards(monkeypatch: p
 
 
 def test_a_warm_up_is_decided_by_the_rule_and_gives_no_samples() -> None:
-    jobs, expected = sequence(2, 8), run_episode(CLUSTER, sequence(2, 8), make_scheduler("priced-srpt"))
+    jobs, expected = sequence(2, 8), run_episode(CLUSTER, sequence(2, 8), make_scheduler("srpt"))
     middle_ms = float(np.median(expected.jct_ms))
     warm, whole = (
         Episode(POLICY.config, CLUSTER, jobs, random=np.random.default_rng(0), start_ms=start_ms)

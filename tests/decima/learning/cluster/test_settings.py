@@ -273,14 +273,10 @@ def test_a_training_over_settings_can_be_gone_on_with_and_says_how_it_did(tmp_pa
     ClusterTraining(small(tmp_path, behaviour_cloning=cloning, iterations=1), tmp_path / "parts").run()
     ClusterTraining(config, tmp_path / "parts", resume=True).run()
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
-    assert {name: len(values) for name, values in result.results.items()} == {
-        "fair": 6,
-        "profiled-srpt": 6,
-        "decima": 6,
-    }
-    reference, own = (np.reshape(result.results[name], (3, 2)).mean(axis=1) for name in ("profiled-srpt", "decima"))
+    assert {name: len(values) for name, values in result.results.items()} == {"fair": 6, "srpt": 6, "decima": 6}
+    reference, own = (np.reshape(result.results[name], (3, 2)).mean(axis=1) for name in ("srpt", "decima"))
     change = own / reference - 1
-    paired = np.reshape(result.results["decima"], (3, 2)) - np.reshape(result.results["profiled-srpt"], (3, 2))
+    paired = np.reshape(result.results["decima"], (3, 2)) - np.reshape(result.results["srpt"], (3, 2))
     half_width = stats.t.ppf(0.975, 1) * paired.std(axis=1, ddof=1) / np.sqrt(2) / reference
     worst = max(0.0, (change - half_width).max())
     rows = read_metrics(tmp_path / "whole" / "metrics.jsonl")
@@ -295,9 +291,9 @@ def test_a_training_over_settings_can_be_gone_on_with_and_says_how_it_did(tmp_pa
     for setting, value in zip(config.settings.cells(3), change, strict=True):
         [line] = [line for line in card.splitlines() if line.startswith(f"| {setting} | ")]
         assert line.endswith(f" | {value:+.1%} |")
-    assert "| setting | fair | profiled-srpt | decima | change |" in card
+    assert "| setting | fair | srpt | decima | change |" in card
     assert "| iteration | mean change | worst setting, beyond its interval |" in card
-    assert "than profiled-srpt on average over these settings" in card
+    assert "than srpt on average over these settings" in card
 
 
 def test_a_policy_that_loses_a_setting_for_certain_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,7 +304,7 @@ def test_a_policy_that_loses_a_setting_for_certain_is_not_kept(tmp_path: Path, m
 
     def evaluate_policy(weights: Any, shared: Any, seeds: list[int]) -> np.ndarray:
         assert len(seeds) == 6
-        reference = np.reshape(trainer._reference["profiled-srpt"], (3, 2))
+        reference = np.reshape(trainer._reference["srpt"], (3, 2))
         change = np.reshape(next(factors), (3, 1)) - 1  # the same at each of a cell's sequences, so that it is certain
         jct_ms = (reference + change * reference.mean(axis=1, keepdims=True)).reshape(-1)
         return np.column_stack([jct_ms, jct_ms, jct_ms])
