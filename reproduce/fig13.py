@@ -53,7 +53,7 @@ def run(
         "fair": "fair",
         "tuned-weighted-fair": "tuned-weighted-fair",
         "weighted fair for makespan": "tuned-weighted-fair:makespan",
-        "priced-srpt": "priced-srpt",
+        "srpt": "srpt",
         FOR_JCT: train(policies / "batch", "batch", size, workload, workers),
         FOR_JCT_FREE: train(policies / "batch-free-moves", "batch", free, workload, workers),
         FOR_MAKESPAN: train(policies / "makespan", "makespan", size, workload, workers),

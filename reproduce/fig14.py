@@ -73,7 +73,7 @@ def run(
         "unfixed sequences": ["episodes.fixed_sequences=false"],
         **reimplementations(executors),
     }
-    schedulers = {TUNED: TUNED, "priced-srpt": "priced-srpt"}
+    schedulers = {TUNED: TUNED, "srpt": "srpt"}
     for name, settings in variants.items():
         folder = policies / f"stream-{highest:g}s-{name.replace(' ', '-')}"
         every = [*size, *stream_settings(highest), *settings]

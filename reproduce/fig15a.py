@@ -62,7 +62,7 @@ def run(
         f"curriculum={{start: {10 * interval:.6g}, end: {60 * interval:.6g}}}",
         "episodes.sequences=4",
     ]
-    schedulers, curves = {TUNED: TUNED, "priced-srpt": "priced-srpt"}, {}
+    schedulers, curves = {TUNED: TUNED, "srpt": "srpt"}, {}
     for name, settings in encodings.items():
         folder = policies / f"scratch-{interval:g}s-{name.replace(' ', '-')}"
         schedulers[name] = train(folder, "stream", [*scratch, *settings, *training], workload, workers)

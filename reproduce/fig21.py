@@ -56,7 +56,7 @@ def run(
     setting = decima.make_conditions(
         workload=file, executors=executors, jobs=jobs, moving_delay=0.0, seeds=seeds, seed=seed
     )
-    schedulers = {name: name for name in ("fifo", "sjf-cp", "fair", TUNED, "priced-srpt")}
+    schedulers = {name: name for name in ("fifo", "sjf-cp", "fair", TUNED, "srpt")}
     comparison = decima.Comparison(setting, {**schedulers, "decima": policy}, alphas=ALPHAS)
     comparison.run(workers)
     searches = {

@@ -10,7 +10,7 @@ import decima
 from decima.show.plots import plot_jct_cdf
 from reproduce.common import Result, change, interval_for_load
 
-SCHEDULERS = ["fifo", "sjf-cp", "fair", "tuned-weighted-fair", "priced-srpt", "decima"]
+SCHEDULERS = ["fifo", "sjf-cp", "fair", "tuned-weighted-fair", "srpt", "decima"]
 
 
 def run(
@@ -56,6 +56,6 @@ def run(
     )
     table["paper"] = table["scheduler"].map({"decima": "-29%"})
     jct_s = runs.pivot_table("mean_jct_s", "seed", "scheduler")
-    values = {"interval": f"{interval:g} s", "decima vs priced-srpt": change(runs, "decima", "priced-srpt")}
+    values = {"interval": f"{interval:g} s", "decima vs srpt": change(runs, "decima", "srpt")}
     picture = plot_jct_cdf({name: jct_s[name].to_numpy() for name in SCHEDULERS})
     return Result({"streams": table}, {"fig9b": picture}, values)

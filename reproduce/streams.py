@@ -9,7 +9,7 @@ from __future__ import annotations
 import decima
 from reproduce.common import Result, change, plot_means
 
-SCHEDULERS = ["fifo", "sjf-cp", "fair", "weighted-fair", "tuned-weighted-fair", "priced-srpt", "decima"]
+SCHEDULERS = ["fifo", "sjf-cp", "fair", "weighted-fair", "tuned-weighted-fair", "srpt", "decima"]
 
 
 def run(
@@ -48,5 +48,5 @@ def run(
         workers=workers,
     )
     table = decima.summary_table(runs, against="tuned-weighted-fair")
-    values = {"decima vs priced-srpt": change(runs, "decima", "priced-srpt")}
+    values = {"decima vs srpt": change(runs, "decima", "srpt")}
     return Result({"streams": table}, {"streams": plot_means(table)}, values)

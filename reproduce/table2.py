@@ -42,7 +42,7 @@ def run(
         workers: Processes.
     """
     interval = interval_for_load(load, workload, executors)
-    schedulers = {TUNED: TUNED, "priced-srpt": "priced-srpt"}
+    schedulers = {TUNED: TUNED, "srpt": "srpt"}
     for name, trained_with in ((HERE, interval), (SPARSE, float(f"{interval * 75 / 45:.3g}"))):
         settings = [f"cluster.executors={executors}", *stream_settings(trained_with), *training]
         schedulers[name] = train(

@@ -44,7 +44,7 @@ def run(
         training: Setting of all trainings that differs from the recipe, such as iterations=20.
         workers: Processes.
     """
-    schedulers = {name: name for name in (TUNED, "tuned-graphene-star", "packed-srpt")}
+    schedulers = {name: name for name in (TUNED, "tuned-graphene-star", "srpt")}
     trainings = {
         HERE: (interval, executors),
         FEWER_JOBS: (interval * 15, executors),
