@@ -59,12 +59,6 @@ ALLOWED: dict[str, dict[str, str]] = {
     "decima/service/credentials.py": {
         "context.load_cert_chain(cert, key": "files that workloads.reading has read before"
     },
-    "decima/service/live_spark.py": {
-        "(folder / 'driver.err').open('w+')": WRITTEN_HERE,
-        "log.with_suffix('.err').open('w+')": WRITTEN_HERE,
-        "self._log(name).read_text(": WRITTEN_HERE,
-        "go.read_text()": WRITTEN_HERE,
-    },
     "decima/service/log.py": {"os.open(path, os.O_WRONLY": "a file to write"},
     "decima/service/page.py": {"_HTML.read_text(": SHIPPED},
     "decima/service/plugin/__init__.py": {
@@ -73,7 +67,6 @@ ALLOWED: dict[str, dict[str, str]] = {
     },
     "decima/service/server.py": {"os.open(path, os.O_WRONLY": "a file to write"},
     "decima/show/page/__init__.py": {"files('decima.show.page')": SHIPPED},
-    "decima/studies/on_spark.py": {"(where / f'{name}.done').read_text()": WRITTEN_HERE},
     "decima/studies/outcome.py": {"Path('/proc/cpuinfo')": "/proc/cpuinfo"},
 }
 

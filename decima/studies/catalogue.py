@@ -81,9 +81,6 @@ CHECKPOINT = Option(
     "Policy file of decima train that replaces the training of the full policy.",
 )
 BUSY = "Target share of time that executors are busy"
-STREAM_INTERVAL = Option(
-    "--interval", "above 0", "Mean seconds between the jobs of a stream.", 14.0, "interval_s"
-)
 LOAD = Option("--load", "share", f"{BUSY}; sets the time between arrivals.", 0.85)
 #: An option that may be repeated.
 Repeated = partial(Option, multiple=True)
@@ -92,17 +89,6 @@ INTERVAL = Option("--interval", "above 0", "Mean seconds between TPC-H jobs.", 4
 WINDOW = Option("--window", "above 0", "Seconds of the trace in each experiment.", 6480.0, "window_s")
 #: Executor classes of section 7.3, as the option ``--classes``.
 FOUR_SIZES = "50x0.25,50x0.5,50x0.75,50x1"
-#: Estimation errors of the study ``estimates``: kind, and standard deviation of the logarithm or share of jobs.
-ERRORS = (
-    "exact",
-    *(f"{kind}-{sigma:g}" for kind in ("job", "stage") for sigma in (0.25, 0.5, 1, 2)),
-    *("unknown-0.3", "unknown-1"),
-)
-#: Faults of the study ``faults``, see ``decima.studies.robustness.faults_named``.
-FAULTS = (
-    *("none", "losses-mild", "losses-heavy", "lost-output"),
-    *("failures", "stragglers", "speculation", "nights", "all"),
-)
 
 
 def _study(run: str, help: str, *options: Option | str, executors: int = 50) -> Entry:
@@ -134,25 +120,6 @@ def _grid(run: str, help: str, *options: Option) -> Entry:
 def _other(run: str, help: str, *options: Option | str) -> Entry:
     """Return a study that has all options of its own."""
     return Entry(run, help, options, "outcome:Setup")
-
-
-def _on_spark(executors: str, jobs: tuple[str, int], batches: tuple[str, int]) -> tuple[Option | str, ...]:
-    """Return workload and size options of studies on a real Spark; arguments are help texts and defaults."""
-    return (
-        "workload",
-        Option("--executors", "at least 1", executors, 8),
-        Option("--jobs", "at least 1", *jobs),
-        Option("--batches", "at least 1", *batches),
-    )
-
-
-def _naps(scale: float, tasks: float) -> tuple[Option, ...]:
-    """Return the options of sleeping tasks, with defaults."""
-    return (
-        Option("--scale", "above 0", "Factor on the durations of tasks.", scale),
-        Option("--tasks", "above 0", "Factor on the number of tasks of each stage.", tasks),
-        Option("--seed", "seed", "Seed of the first batch.", 0),
-    )
 
 
 #: Name -> study.
@@ -194,41 +161,6 @@ STUDIES: dict[str, Entry] = {
     "fig22": _study("deep_dive:fig22", """Measure the cost of not knowing task durations.
 
         On batches of 20 jobs (Decima, Figure 22). About 70 minutes of CPU time, nearly all of it two trainings.""",
-        CHECKPOINT),
-    "guarantees": _study("objectives:guarantees", """Measure the cost of guarantees against late jobs.
-
-        Streams of 200 jobs under rules and policies, without and with a guarantee: mean JCT, tails, and violations.
-        Nothing is trained. About 8 minutes.""",
-        LOAD, Repeated("--factor", "above 0", "Factor on the JCT under fair sharing; may be given several times.  "
-        "[default: 1.5, 2 and 3]", (), "factors"), CHECKPOINT),
-    "carbon": _study("carbon:carbon", """Compare carbon and completion time of rules that shift work.
-
-        Streams under a changing carbon intensity, without and with deadlines. Nothing is trained. About 4
-        minutes.""",
-        Option("--carbon FILE[:SCALE]", "text", "Signal: FILE[:SCALE].", "synthetic-solar:60", "signal"),
-        Option("--interval", "above 0", "Mean seconds between the jobs.", 30.0, "interval_s"), executors=100),
-    "estimates": _study("robustness:estimates", """Compare schedulers whose estimates of task durations are wrong.
-
-        Batches and streams, with errors per job and per stage, and with jobs without history: mean JCT against fair
-        sharing, of rules with and without a model of uncertainty, and of a policy. Nothing is trained. About 20
-        minutes of CPU time.""",
-        Repeated("--errors NAME", ERRORS,
-            f"Only these errors, besides exact; may be given several times. There are {', '.join(ERRORS)}."),
-        STREAM_INTERVAL, CHECKPOINT),
-    "faults": _study("robustness:faults", """Compare schedulers on a cluster with faults.
-
-        Batches and streams with lost executors, lost outputs, failing or slow tasks, executors that leave at night, and
-        all of these: mean JCT against fair sharing. Nothing is trained. About 10 minutes of CPU time.""",
-        Repeated("--faults NAME", FAULTS,
-            f"Only these faults, besides none; may be given several times. There are {', '.join(FAULTS)}.",
-            name="names"),
-        STREAM_INTERVAL, CHECKPOINT),
-    "objectives": _study("objectives:objectives", """Compare schedulers by missed deadlines, weighted mean and p99.
-
-        Streams of jobs with deadlines or weights: rules, a policy for the mean JCT, and the policies that ship for the
-        objective. Nothing is trained. About 10 minutes of CPU time.""",
-        Repeated("--load", "share", "Work that arrives over the executors' time; may be given several times.  "
-            "[default: 0.7 and 0.85]"),
         CHECKPOINT),
     "table2": _study("deep_dive:table2", """Measure how a policy generalises to more arrivals than in its training.
 
@@ -298,46 +230,6 @@ STUDIES: dict[str, Entry] = {
         with and without a non-linearity after the sum over a stage's children (Decima, section 5.1 and appendix E).
         About 8 minutes of CPU time.""",
         Option(SEEDS, "at least 1", "Networks of each kind that are trained.", 5, "seeds"), "budget"),
-    "fig18": _other("fig18:fig18", """Compare real with simulated runs of queries.
-
-        Runs of TPC-H queries on a real Spark cluster are predicted by the simulator from the durations in other
-        runs, and mixtures of applications from runs of each alone. Shows the errors per query and per mixture, also
-        without each of the effects that the simulator models. Seconds; with --live about 15 minutes.""",
-        Repeated("--recordings DIR", "folder",
-            "Folder that python -m workloads.spark.recorder wrote, or of event logs of single runs; may be "
-            "given several times."),
-        Option("--live", "flag",
-            "Run jobs of the embedded TPC-H set, whose tasks sleep, on a real Spark under Decima. "
-            "Needs pip install -e '.[spark]'."),
-        Option("--executors", "at least 1",
-            "Executors for a single query; with --live, of Spark.  [default: 2; with --live 8]"),
-        Option(SEEDS, "at least 1", "Draws of the durations.", 10, "seeds"),
-        Option("--batches", "at least 1",
-            "With --live: mixtures of 10 jobs; twice as many jobs run alone.  [default: 3]")),
-    "fig9-spark": _other("on_spark:fig9_spark", """Schedule a real Spark with Decima.
-
-        Starts Spark on this machine, and runs jobs whose tasks sleep for the durations in their profiles: in Spark's
-        FIFO and FAIR mode, and under tuned weighted fair sharing and Decima, which schedule through the plugin and
-        decima serve. Shows measured and predicted mean job completion times. Needs a Java runtime
-        and pyspark: pip install -e '.[spark]' brings both. About half an hour.""",
-        *_on_spark(
-            "Executors, with one slot each.",
-            ("Jobs in a batch or stream.", 10),
-            ("Number of batches or streams.", 5),
-        ),
-        Option("--arrivals", ("batch", "poisson"),
-            "All jobs at once, or a stream that keeps executors busy for 85 % of the time.", "batch"),
-        *_naps(4.0, 0.05)),
-    "spark-applications": _other(
-        "on_spark:spark_applications",
-        """Share a real standalone cluster of Spark among applications.
-
-        Starts a master and a worker on this machine and several applications on it, each with a job whose tasks sleep
-        for the durations in its profile. Compares Spark's master (first come, first served), equal static shares, and
-        Decima, which moves executors from one application to another. Needs a Java runtime
-        and pyspark: pip install -e '.[spark]' brings both. About 20 minutes.""",
-        *_on_spark("Slots of the cluster.", ("Applications in a batch.", 4), ("Number of batches.", 3)),
-        *_naps(10.0, 0.1)),
     "benchmark": _other("benchmark:benchmark", """Measure schedulers in twelve fixed settings, and give each a score.
 
         Batches and streams of TPC-H jobs, random DAGs, DAGs of a trace, executors of four sizes, wrong estimates and

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from decima.service.live_spark import LEAN, LOCAL, LOGGING, end_jvm, with_plugin
+from reproduce.spark.live import LEAN, LOCAL, LOGGING, end_jvm, with_plugin
 from tests.spark.eventlog import Task, read_tasks
 
 #: Far longer than anything takes on the busiest machine, s.

@@ -13,13 +13,12 @@ from functools import cache
 from pathlib import Path
 from typing import Self
 
-import rich
-
 from decima.evaluation.spark import SPARKS_OWN
 from decima.registry import LEARNED
-from decima.service.live_spark import LEAN
-from decima.service.sleeping import Setting
-from decima.studies.on_spark import SCHEDULERS, compare_live, fig9_outcome
+from reproduce.common import Result, markdown
+from reproduce.fig9_spark import SCHEDULERS, tables
+from reproduce.spark.live import LEAN
+from reproduce.spark.sleeping import Setting, run_on_spark
 from tests.spark.harness import spark_environment
 from workloads.sources.open import EMBEDDED, open_workload
 from workloads.spark.recorder.cluster import StandaloneCluster, free_port
@@ -170,12 +169,9 @@ def main() -> None:
         elsewhere = {"spark.master": str(conf.pop("master"))}
         elsewhere |= {name.replace("__", "."): str(value) for name, value in conf.items()}
         profiles = open_workload(EMBEDDED).profiles
-        runs, alpha = compare_live(profiles, setting, schedulers, print, elsewhere)
-    outcome = fig9_outcome(runs, alpha, setting)
-    for table in outcome.tables:
-        rich.print(table)
-    for note in outcome.notes:
-        print(note)
+        runs = run_on_spark(profiles, setting, schedulers, elsewhere=elsewhere)
+    for name, rows in Result(tables(runs)).content("", {})["tables"].items():
+        print(f"{name}\n\n{markdown(rows, {'error': '+.1%'})}\n")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from decima.service.live_spark import Standalone, with_plugin
+from reproduce.spark.live import Standalone, with_plugin
 from tests.spark.eventlog import events_of
 from tests.spark.harness import PATIENCE_S, spark_environment
 

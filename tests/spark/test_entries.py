@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from decima.service.live_spark import LEAN, Standalone, with_plugin
 from decima.service.plugin import PluginError, javac
 from decima.service.protocol import Job
+from reproduce.spark.live import LEAN, Standalone, with_plugin
 from tests.spark.eventlog import most_at_once
 from tests.spark.harness import PATIENCE_S, Sleeper, application, spark_environment, spark_home, until, why_not
 from tests.spark.policy import PolicyServer, ordered

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from decima.service.live_spark import LEAN, LOCAL, LOGGING, with_plugin
 from decima.service.protocol import Answer, State
+from reproduce.spark.live import LEAN, LOCAL, LOGGING, with_plugin
 from tests.spark.harness import spark_environment, spark_home, until, why_not
 from tests.spark.policy import PolicyServer, ordered
 from workloads.spark.recorder.cluster import free_port

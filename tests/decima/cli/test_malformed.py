@@ -118,7 +118,7 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], tuple[str, ...]]] = {
     "event log": (
         "logs/it",
         _event_log,
-        ("workload import spark logs/it --out new.json", "spark what-if logs/it", "reproduce fig18 --recordings logs"),
+        ("workload import spark logs/it --out new.json", "spark what-if logs/it"),
     ),
     "table of Alibaba": ("it.csv", TABLE.encode, ("workload import alibaba it.csv --out new.json",)),
     "table of Alibaba, gzipped": (
@@ -557,7 +557,6 @@ SLIPS = {
     # Studies.
     ("reproduce absent", "absent"),
     ("reproduce cnn-fig2 --weights -1,1,1", "--weights"),
-    ("reproduce fig18 --recordings .", "was not recorded by workloads.spark.recorder"),
     ("benchmark --seeds 1", "--seeds"),
     ("reproduce fig9a --budget 1e-300 --seeds 100000001", "--seeds"),
     ("reproduce a2c-tables --log one.swf", "one.swf"),

@@ -14,8 +14,7 @@ from rich.table import Table
 
 from decima.evaluation import Comparison, Conditions
 from decima.evaluation.variants import HINDSIGHT
-from decima.studies import deep_dive, robustness, single_resource
-from decima.studies.catalogue import ERRORS
+from decima.studies import deep_dive, single_resource
 from decima.studies.compared import compared, plot_bars, study_table, summary, tidy
 from tests.decima.episodes import episode
 from tests.decima.show.test_plots import difference
@@ -109,21 +108,6 @@ def test_pictures_of_studies(tmp_path: Path) -> None:
     assert difference(figure, "fig10", tmp_path) is None
     records = [episode(1 + place / 10) for place in range(3)]
     assert difference(deep_dive.plot_fig13(records), "fig13", tmp_path) is None
-
-
-def test_lines_of_wrong_estimates_differ_and_their_legend_is_complete() -> None:
-    names = ("fair", "gittins", "sjf-estimate", "srpt-bounce", "seh", "seh:0", "las", "hesrpt", "srpt", "decima")
-    means = {name: 50.0 + place for place, name in enumerate(names)}
-    figure = robustness.plot_estimates(made_up({f"{kind}, {error}": means for kind in ("a", "b") for error in ERRORS}))
-    assert len(figure.axes) == 6
-    for axes in figure.axes:
-        *lines, exact = axes.lines
-        assert len({(line.get_color(), line.get_linestyle()) for line in lines}) > 7
-        assert len({(line.get_color(), line.get_marker()) for line in lines}) == len(names)
-        assert exact.get_ydata()[0] == pytest.approx(means["srpt"])
-        assert max(lines, key=lambda line: line.get_linewidth()).get_label() == "decima"
-    shown = [text.get_text() for text in figure.axes[2].get_legend().get_texts()]
-    assert shown == [*names, "srpt, exact"]
 
 
 def test_figure_14(tmp_path: Path) -> None:

@@ -156,73 +156,6 @@ def check_table2(found: Found) -> None:
     assert fewer == pytest.approx(here * 75 / 45, rel=0.01)
 
 
-def check_guarantees(found: Found) -> None:
-    names = ["fair", RULE, "las", "decima", "decima:embedded-batch"]
-    assert list(found.content["costs"]) == names
-    costs = found.content["costs"]
-    assert costs["fair"]["1"]["late"][0][0] == 0
-    for name in names:
-        assert (list(costs[name]), costs[name]["100"]["changed"]) == (["1", "100"], 0)
-        assert costs[name]["100"]["mean"][0] == 0
-    assert costs["las"]["1"]["changed"] > 0
-    assert costs["las"]["1"]["late"][0][0] > 0
-
-
-def check_carbon(found: Found) -> None:
-    savings = found.content["savings"]
-    assert list(savings)[:3] == ["fair", RULE, "cap:0.8"]
-    assert savings[RULE]["saved"][0] == savings[RULE]["slower"][0] == savings[RULE]["versus_cap"] == 0
-    for name, each in savings.items():
-        runs = found.runs[(found.runs["scheduler"] == name) & (found.runs["condition"] == "")]
-        assert each["carbon"][0] == pytest.approx(runs["carbon"].mean())
-        assert each["saved"][0] == pytest.approx(each["carbon"][0] / savings[RULE]["carbon"][0] - 1)
-        assert each["slower"][0] == pytest.approx(each["jct_s"][0] / savings[RULE]["jct_s"][0] - 1)
-    assert list(found.content["equal_misses"]) == ["slack 2 to 4", "slack 4 to 16"]
-
-
-def check_estimates(found: Found) -> None:
-    cells = {(each["arrivals"], each["errors"]): each["changes"] for each in found.content["gains"]}
-    arrivals = ("batches", "streams 2 s apart")
-    assert list(cells) == [(each, errors) for each in arrivals for errors in ("exact", "job-1")]
-    for arrival in arrivals:
-        exact, wrong = cells[arrival, "exact"], cells[arrival, "job-1"]
-        assert exact["fair"] == wrong["fair"] == [0, 0]
-        # With exact estimates, all orders by the estimate are equal; with errors, they differ.
-        assert exact["gittins"] == exact[RULE]
-    assert any(cells[each, "exact"][RULE] != cells[each, "job-1"][RULE] for each in arrivals)
-
-
-def check_faults(found: Found) -> None:
-    cells = {(each["arrivals"], each["faults"]): each for each in found.content["cells"]}
-    arrivals = ("batches", "streams 2 s apart")
-    assert list(cells) == [(each, faults) for each in arrivals for faults in ("none", "losses-heavy", "all")]
-    for (arrival, faults), cell in cells.items():
-        assert cell["changes"]["fair"] == [0, 0]
-        mean_jct_s = {name: mean for name, (mean, _) in cell["mean_jct_s"].items()}
-        ratio = mean_jct_s[RULE] / mean_jct_s["fair"]
-        assert cell["changes"][RULE][0] == pytest.approx(ratio - 1)
-        assert mean_jct_s["fair"] >= cells[arrival, "none"]["mean_jct_s"]["fair"][0]
-        assert cell["settings"]["task_failures"] == (0.02 if faults == "all" else 0)
-    assert cells["batches", "none"]["settings"]["capacity"] == []
-    # The second half of each period has 60 % of the five executors.
-    assert cells["batches", "all"]["settings"]["capacity"][:3] == [[120, 3], [240, 5], [360, 3]]
-    assert "losses-heavy: executors lost after 300 s, back after 60 s." in found.text
-
-
-def check_objectives(found: Found) -> None:
-    names = ["Misses at 70% load", "Weighted JCT at 70% load", "p99 JCT at 70% load"]
-    assert list(found.content["objectives"]) == names
-    columns = ("deadline_misses", "weighted_jct_s", "p99_jct_s")
-    for (name, cell), column in zip(found.content["objectives"].items(), columns, strict=True):
-        rules = {each: row for each, row in cell["schedulers"].items() if not each.startswith("decima")}
-        best = rules[cell["best_rule"]][column]
-        assert best["mean"] == min(row[column]["mean"] for row in rules.values())
-        assert best["change"] in (0, None)
-        runs = found.runs[(found.runs["condition"] == name) & (found.runs["scheduler"] == "fair")]
-        assert rules["fair"][column]["mean"] == pytest.approx(runs[column].mean())
-    assert "no policy ships for it" in found.text
-
-
 def check_fig11b(found: Found) -> None:
     assert found.names() == [*multi_resource.OTHERS, TETRIS, *HEURISTICS, OURS, "decima"]
     [condition] = found.content["conditions"]
@@ -354,11 +287,6 @@ CASES: dict[str, tuple[str, Callable[[Found], None]]] = {
     "fig21": (TINY, check_fig21),
     "fig22": (TINY, check_fig22),
     "table2": (f"{TINY} --load 0.7", check_table2),
-    "guarantees": (f"{TINY} --jobs 24 --load 0.8 --factor 1 --factor 100 --checkpoint {{general}}", check_guarantees),
-    "carbon": (f"{TINY} --interval 2 --carbon synthetic-solar:600", check_carbon),
-    "estimates": (f"{TINY} --interval 2 --errors job-1 --checkpoint {{general}}", check_estimates),
-    "faults": (f"{TINY} --interval 2 --faults losses-heavy --faults all --checkpoint {{general}}", check_faults),
-    "objectives": (f"{TINY} --load 0.7", check_objectives),
     "fig11a": (TRACE, check_fig11a),
     "fig11b": (PACK, check_fig11b),
     "fig12": (PACK, check_fig12),
@@ -374,7 +302,7 @@ CASES: dict[str, tuple[str, Callable[[Found], None]]] = {
     "a2c-tables": (f"{GRID} --log {{log}}", check_a2c_tables),
     "critical-path": ("--seeds 2 --budget 0.002", check_critical_path),
 }
-ELSEWHERE = {"benchmark", "fig18", "fig9-spark", "spark-applications"}
+ELSEWHERE = {"benchmark"}
 #: Studies that run a second time, by the command in their JSON.
 AGAIN = {"fig9a", "deeprm-fig4", "critical-path"}
 
@@ -469,9 +397,6 @@ def test_deeprm_fig5_uses_the_network_of_fig4(policies: Path, tmp_path: Path) ->
     ("cnn-fig2 --weights 1,2", "'1,2': expected three numbers"),
     ("a2c-tables --log none.swf", "none.swf"),
     ("critical-path --out {tiny}", "tiny.json"),
-    ("fig18 --live --seeds 3", "--seeds has no effect: with --live"),
-    ("fig18 --live --recordings .", "--recordings has no effect: with --live"),
-    ("fig18 --batches 3", "--batches has no effect: it needs --live"),
 )
 def test_bad_input(
     words: str, told: str, places: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from decima.service.live_spark import LEAN, LOCAL, LOGGING, with_plugin
 from decima.service.log import Answered, read_log
+from reproduce.spark.live import LEAN, LOCAL, LOGGING, with_plugin
 from tests.decima.service.test_serve import decima_serve
 from tests.spark.harness import PATIENCE_S, spark_environment, until, why_not
 from tests.spark.kubernetes.cluster import Kubernetes

@@ -1,19 +1,25 @@
-"""Convert jobs of a workload for a real Spark on this machine: fewer tasks, which sleep (see ``live_spark``)."""
+"""Jobs of a workload on a real Spark on this machine: fewer tasks, which sleep (see ``live``); and their prediction.
+
+The simulator predicts each run from task durations and from the overhead of tasks and stages, which a probe job
+measures before each run.
+"""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 
 from decima.evaluation.run import run_scheduler
-from decima.evaluation.spark import SPARKS_OWN, as_simulated
-from decima.service.live_spark import Overhead, runs_unchanged
+from decima.evaluation.spark import SPARKS_OWN, TRAINING_SEEDS, as_simulated, tuned
+from reproduce.spark.live import LiveSparkError, Overhead, live_spark, runs_unchanged, serving
 from simulator.cluster.alone import known_profile
 from simulator.cluster.config import ClusterConfig
 from workloads.arrivals import JobSequence, RandomStream, batch_arrivals, poisson_arrivals, random_stream
@@ -22,12 +28,14 @@ from workloads.scaling import scaled
 from workloads.sources.workload_file import Workload
 from workloads.sources.workload_writer import write_workload
 
-__all__ = ["Setting", "sleeping", "sleeping_history", "sleeping_jobs"]
+__all__ = ["Setting", "run_on_spark", "sleeping", "sleeping_history", "sleeping_jobs"]
 
 #: Number of simulated episodes of which a prediction is the mean.
 DRAWS = 10
 #: Offered load of a stream.
 LOAD = 0.85
+#: Number of simulated batches on which weighted fair sharing is tuned.
+TRAINING = 20
 
 
 @dataclass(frozen=True)
@@ -128,3 +136,72 @@ def sleeping_history(naps: Sequence[JobProfile]) -> Iterator[tuple[Path, Path]]:
         history = Path(folder) / "history.json"
         write_workload(history, Workload(tuple(naps), name="sleeping"))
         yield Path(folder), history
+
+
+def run_on_spark(
+    profiles: Sequence[JobProfile],
+    setting: Setting,
+    schedulers: Mapping[str, str],
+    *,
+    elsewhere: Mapping[str, str] | None = None,
+    on_step: Callable[[int, int], None] = lambda done, total: None,
+) -> pd.DataFrame:
+    """Run batches of jobs on a real Spark under each scheduler, and predict their mean JCT.
+
+    All schedulers run a batch before the next batch starts, so that other load of the machine affects them equally.
+
+    Args:
+        profiles: jobs to draw from.
+        schedulers: displayed name -> scheduler. All but Spark's own schedulers decide through the plugin.
+            ``weighted-fair`` is tuned in the simulator, on other jobs.
+        elsewhere: settings for another cluster, see ``live_spark``.
+
+    Returns:
+        One row per batch and scheduler; columns ``batch`` (int64), ``scheduler`` (str), ``setting`` (str, scheduler
+        after tuning), ``real_ms`` and ``predicted_ms`` (float64, mean JCT), and ``task_ms`` and ``stage_ms`` (float64,
+        see ``Overhead``).
+
+    Raises:
+        WorkloadError: Spark cannot run any of the profiles.
+        LiveSparkError: pyspark is not installed, Spark or the service does not start, or a job fails.
+    """
+    if find_spec("pyspark") is None:
+        raise LiveSparkError("this figure needs pyspark: pip install -e '.[spark]'")
+    jobs = sleeping_jobs(profiles, setting)
+    training = (setting.sequence(jobs, TRAINING_SEEDS + draw) for draw in range(TRAINING))
+    specs, _ = tuned(schedulers, setting.cluster, training)
+    rows: list[dict[str, Any]] = []
+    with sleeping_history(jobs) as (folder, history):
+        for batch in range(setting.batches):
+            sequence = setting.sequence(jobs, setting.seed + batch)
+            for name, spec in specs.items():
+                run_folder = folder / f"{batch}-{name.replace(' ', '-')}"
+                with ExitStack() as programs:
+                    if name in SPARKS_OWN:
+                        address = ""
+                    else:
+                        log = run_folder.with_suffix(".jsonl")
+                        address = programs.enter_context(serving(spec, history, log))
+                    spark = programs.enter_context(
+                        live_spark(
+                            run_folder,
+                            setting.executors,
+                            fair=name == "Spark FAIR",
+                            address=address,
+                            elsewhere=elsewhere,
+                        )
+                    )
+                    overhead = spark.overhead()
+                    jct_ms = spark.run(sequence)
+                rows.append(
+                    {
+                        "batch": batch,
+                        "scheduler": name,
+                        "setting": spec,
+                        "real_ms": float(jct_ms.mean()),
+                        "predicted_ms": setting.predicted_ms(sequence, name, spec, overhead),
+                        **overhead._asdict(),
+                    }
+                )
+                on_step(len(rows), len(specs) * setting.batches)
+    return pd.DataFrame(rows)

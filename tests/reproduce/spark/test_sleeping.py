@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from decima.service.live_spark import Overhead, runs_unchanged
-from decima.service.sleeping import Setting, sleeping
+from reproduce.spark.live import Overhead, runs_unchanged
+from reproduce.spark.sleeping import Setting, sleeping
 from workloads import JobProfile, JobSequence, StageProfile, TaskDurations, embedded_tpch
 
 

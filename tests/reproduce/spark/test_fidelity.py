@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decima.evaluation.spark.fidelity import ALL, measure_fidelity
-from decima.evaluation.spark.recordings import (
+from reproduce.spark.fidelity import ALL, measure_fidelity
+from reproduce.spark.recordings import (
     Effects,
     Mixture,
     QueryKey,

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
-from decima.evaluation.spark.recordings import (
+from reproduce.spark.recordings import (
     Effects,
     Mixture,
     QueryKey,

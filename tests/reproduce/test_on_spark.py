@@ -1,0 +1,72 @@
+"""Figures on a real Spark: tables and pictures from made-up runs, a missing pyspark, and small runs."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from reproduce import fig9_spark, fig18_live, spark_applications
+from reproduce.__main__ import cli
+from reproduce.spark import sleeping
+from reproduce.spark.live import LiveSparkError
+from reproduce.spark_applications import FIFO, SHARES
+from tests.cases import cases
+from tests.spark.harness import why_not
+
+
+def test_figure_9_compares_schedulers_on_the_same_batches_and_with_predictions() -> None:
+    runs = pd.DataFrame(
+        {"batch": batch, "scheduler": name, "real_ms": real_ms, "predicted_ms": 0.9 * real_ms}
+        for batch in (0, 1)
+        for name, both in {"Spark FIFO": (2e4, 4e4), "Spark FAIR": (1e4, 3e4), "decima": (1e4, 2e4)}.items()
+        for real_ms in [both[batch]]
+    )
+    tables = fig9_spark.tables(runs)
+    rows = tables["schedulers"].set_index("scheduler")
+    assert rows.loc["decima", ["mean_jct_s", "error", "vs Spark FIFO", "vs Spark FAIR"]].tolist() == pytest.approx(
+        [15.0, -0.1, -0.5, -0.25]
+    )
+    assert tables["batches"]["decima, predicted"].tolist() == pytest.approx([9.0, 18.0])
+    assert len(fig9_spark.plot(runs).axes) == 2
+
+
+def test_errors_of_figure_18_count_either_way_and_biases_do_not() -> None:
+    runs = pd.DataFrame({"batch": [0, 1], "real_ms": [10_000.0, 20_000.0], "predicted_ms": [11_000.0, 18_000.0]})
+    row = fig18_live.row("a job alone", runs)
+    assert [row[name] for name in ("runs", "mean_jct_s", "error")] == pytest.approx([2, 15.0, 0.1])
+    assert row["bias"] == pytest.approx(0.0)
+    assert len(fig18_live.plot({"a job alone": runs, "mixtures": runs}).axes) == 2
+
+
+def test_ways_to_share_a_cluster_are_compared_on_the_same_batches() -> None:
+    means = pd.DataFrame({FIFO: [40.0, 80.0], SHARES: [20.0, 40.0], "decima": [10.0, 50.0]})
+    rows = spark_applications.comparison(means).set_index("scheduler")
+    assert rows.loc["decima", ["mean (s)", f"vs {FIFO}", f"vs {SHARES}"]].tolist() == pytest.approx([30.0, -0.5, 0.0])
+    [axes] = spark_applications.plot(means, jobs=4, slots=8).axes
+    assert [line.get_ydata().tolist() for line in axes.lines] == [[40, 80], [20, 40], [10, 50]]
+
+
+def test_a_missing_pyspark_is_told_before_the_work_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sleeping, "find_spec", lambda name: None)
+    with pytest.raises(LiveSparkError, match=r"pip install -e '\.\[spark\]'"):
+        fig9_spark.run()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+@cases(
+    "words, first, rows",
+    ("fig9-spark --jobs 2 --executors 2 --batches 1 --tasks 0.005 --scale 0.3", "schedulers", 4),
+    ("fig18-live --jobs 2 --executors 2 --batches 1 --tasks 0.005 --scale 0.3", "fidelity", 2),
+    ("spark-applications --jobs 2 --slots 2 --batches 1 --tasks 0.005 --scale 0.3", "ways", 3),
+)
+def test_on_a_real_spark(words: str, first: str, rows: int, tmp_path: Path) -> None:
+    name = words.partition(" ")[0]
+    CliRunner().invoke(cli, [*words.split(), "--out", str(tmp_path)], standalone_mode=False, catch_exceptions=False)
+    table = pd.DataFrame(json.loads((tmp_path / f"{name}.json").read_text())["tables"][first])
+    assert len(table) == rows
+    times = table["mean (s)"] if name == "spark-applications" else table["mean_jct_s"]
+    assert (times > 0).all()
+    assert (tmp_path / f"{name}.png").stat().st_size > 1000
