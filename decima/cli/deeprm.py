@@ -33,7 +33,7 @@ from decima.cli.train import explain, show_training, training_command, watch
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from decima.evaluation.grid import GridSettings
+    from decima.evaluation.grid import GridComparison
     from decima.learning.grid.config import DeepRMConfig
     from decima.learning.metrics import TrainingResult
 
@@ -109,39 +109,41 @@ def compare(
 
     ignored = () if options["log"] is None else ("distribution", "rates")
     refuse_without_effect(context, dict.fromkeys(ignored, "jobs are drawn from a log by load"))
-    settings = _settings(options)
+    comparison = _comparison(options)
     prepare_outputs(out, json_file)
 
-    from decima.evaluation.grid import GridComparison
     from decima.show.grid_report import comparison_notes, comparison_table, plot_by_load
     from decima.show.tables import Report
 
-    comparison = GridComparison(settings)
     with progress(PATIENCE_S) as update:
         comparison.run(lambda done, total: update("Comparing", done, total))
     notes = list(comparison_notes(comparison, measure))
-    if settings.network is None:
+    if not comparison.networks:
         notes.append(
             "deeprm is omitted: no shipped policy fits these jobs; --checkpoint FILE adds another policy."
         )
+    by_load = {
+        load: comparison.compared[condition]
+        for condition, jobs in comparison.conditions.items()
+        for load in jobs.loads(comparison.grid)
+    }
     shown = Report(
         tables=[comparison_table(comparison, measure)],
         notes=notes,
         json=comparison.to_json(command=command_line(context, **dict.fromkeys(ignored))),
-        pictures={f"deeprm-{measure}": lambda: plot_by_load(comparison.results, measure)},
+        pictures={f"deeprm-{measure}": lambda: plot_by_load(by_load, measure)},
     )
     report(shown, out, json_file)
 
 
-def _settings(options: dict[str, Any]) -> GridSettings:
+def _comparison(options: dict[str, Any]) -> GridComparison:
     from decima.policy.files import read_archive
     from workloads.grid_jobs import DISTRIBUTIONS
-    from workloads.sources.swf import read_swf
 
     if options["checkpoint"] is not None:
         read_archive(options["checkpoint"])  # raises before PyTorch is imported
 
-    from decima.evaluation.grid import SHIPPED_NETWORK, GridSettings
+    from decima.evaluation.grid import SHIPPED_NETWORK, grid_comparison
 
     distribution, log, machines = options["distribution"], options["log"], options["machines"]
     if options["loads"] is not None and options["rates"] is not None:
@@ -150,13 +152,12 @@ def _settings(options: dict[str, Any]) -> GridSettings:
     loads += [DISTRIBUTIONS[distribution].load(rate) / machines for rate in NUMBERS.parse(options["rates"])]
     # The shipped policy is for one machine of ten units.
     fits = machines == 1 and (log is not None or distribution != "paper") and SHIPPED_NETWORK.is_file()
-    return GridSettings(
-        loads=tuple(loads),
-        log=None if log is None else read_swf(log),
-        heuristics=tuple(name.strip() for name in options["heuristics"].split(",")),
+    return grid_comparison(
+        loads=loads,
+        log=log,
+        heuristics=[name.strip() for name in options["heuristics"].split(",")],
         network=options["checkpoint"] or (SHIPPED_NETWORK if fits else None),
-        deeprm_semantics=options["semantics"] == "deeprm",
-        **{name: options[name] for name in ("distribution", "machines", "sets", "steps", "seed")},
+        **{name: options[name] for name in ("distribution", "machines", "semantics", "sets", "steps", "seed")},
     )
 
 

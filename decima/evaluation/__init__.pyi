@@ -1,7 +1,7 @@
 from .comparison import Comparison, run_comparisons
 from .conditions import CompareError, Conditions
 from .fit import best_fit, misfits
-from .grid import GridComparison, GridConditions, GridSettings
+from .grid import GridComparison, grid_comparison
 from .metrics import METRICS, Interval, Metric, mean_interval, measure
 from .run import run_scheduler
 
@@ -11,11 +11,10 @@ __all__ = [
     "Comparison",
     "Conditions",
     "GridComparison",
-    "GridConditions",
-    "GridSettings",
     "Interval",
     "Metric",
     "best_fit",
+    "grid_comparison",
     "mean_interval",
     "measure",
     "misfits",

@@ -401,10 +401,9 @@ class Comparison:
         Schedulers tuned in hindsight count; schedulers that were run elsewhere do not.
         """
         runs = self._runs_with([self.compared_by])
-        means = runs.groupby("scheduler")[self.compared_by].mean().reindex(self.heuristics).dropna()
-        if means.empty:
-            return None
-        return str(means.idxmax() if METRICS[self.compared_by].more_is_better else means.idxmin())
+        means = runs.groupby("scheduler")[self.compared_by].mean()
+        known = {name: float(means[name]) for name in self.heuristics if name in means}
+        return METRICS[self.compared_by].best(known)
 
     def scheduler(self, name: str, seed: int) -> DecidesStages:
         """Create the scheduler of a finished experiment, with its setting if it is tuned."""

@@ -1,43 +1,40 @@
-"""Evaluation of schedulers on DeepRM's grid, and their comparison at several loads.
+"""Comparison of schedulers on DeepRM's grid: the same job sets for all, and tidy results in one table.
 
-Metrics are over jobs or job sets, with confidence intervals over sets. A comparison has heuristics, and a network
-trained by ``decima deeprm train``.
+As in ``comparison``, results are rows of ``GridComparison.runs``, and ``metrics`` averages them, with confidence
+intervals over the job sets. One call of compiled code runs all job sets.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from decima import policy
 from decima.evaluation.conditions import CompareError
-from decima.evaluation.metrics import Interval, mean_interval
+from decima.evaluation.metrics import GRID_METRICS, ShownMetric, compare_metrics
 from decima.outputs import json_text, versions
-from decima.policy.grid import COMPARED, Actor, load_network
-from decima.policy.threads import one_thread
+from decima.policy.grid_config import JobsSection
 from decima.schedulers.grid import GridScheduler, Tetris, make_heuristic, play, tune_tetris
+from decima.settings import parse_settings
 from simulator.grid.config import DEEPRM, PAPER, GridConfig
 from simulator.grid.grid import Grid, GridRecord
 from workloads.arrivals import RandomStream, random_stream
-from workloads.grid_jobs import DISTRIBUTIONS, JobSets, draw_jobs
+from workloads.grid_jobs import DISTRIBUTIONS, JobSets
 from workloads.job import WorkloadError
-from workloads.sources.swf import swf_jobs
-
-if TYPE_CHECKING:
-    from decima.policy.grid import GridPolicyConfig
-    from workloads.sources.swf import SwfLog
 
 __all__ = [
-    "HEURISTIC_NAMES", "LEARNED", "MEASURES", "SHIPPED_NETWORK", "TRAINING_SEED", "TUNED", "Evaluation",
-    "GridComparison", "GridConditions", "GridSettings", "Withholding", "best_of", "evaluate",
-    "heuristics_for", "network_actor", "relative_change",
+    "HEURISTIC_NAMES", "LEARNED", "SHIPPED_NETWORK", "TRAINING_SEED", "TUNED", "GridComparison",
+    "Withholding", "compare_by", "evaluate", "grid_comparison", "heuristics_for", "load_name",
+    "measure_sets", "network_actor", "network_name", "summary",
 ]  # fmt: skip
 
 #: Offset of the seed of training sets from that of evaluation sets.
@@ -46,128 +43,102 @@ TRAINING_SEED = 1_000_000
 TUNED = "tetris*"
 #: Heuristics of the papers.
 HEURISTIC_NAMES = ("sjf", "packer", TUNED, "random")
+#: Displayed name of the network.
+LEARNED = "deeprm"
+#: The shipped network.
+SHIPPED_NETWORK = Path(__file__).parents[1] / "policy" / "shipped" / "deeprm.npz"
+#: Maximum length of an episode, steps; reached only if almost no jobs are booked.
+MAX_STEPS = 1000
+#: Units of each resource of a machine, for jobs of a log.
+LOG_UNITS = 10
+#: Default loads, as shares: those of DeepRM's Figure 4.
+LOADS = tuple(percent / 100 for percent in range(10, 200, 20))
 
-#: Metric -> meaning.
-MEASURES = {
-    "slowdown": "completion time over duration, mean over jobs",
-    "completion": "steps from entering to finishing, mean over jobs",
-    "waiting": "steps from entering to starting, mean over jobs",
-    "makespan": "steps until all jobs are finished",
-    "utilisation": "share of all units in use until then",
-}
+
+# ---- results of job sets ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Evaluation:
-    """Results of one scheduler on N job sets.
+def measure_sets(record: GridRecord) -> pd.DataFrame:
+    """Return results of job sets, one row for each set with jobs.
 
-    Jobs that are not booked when the episode ends count as finished at that time.
+    Columns: ``set`` (index), ``jobs`` and ``unfinished`` (numbers of jobs, and of jobs that were never booked), and
+    ``GRID_METRICS`` (float64; means over the set's jobs).
     """
-
-    record: GridRecord
-
-    def by_job(self, measure: str) -> NDArray[np.float64]:
-        """Return slowdown, completion or waiting of each job, float64 [N, J]; NaN for absent jobs."""
-        record = self.record
-        ended = record.clock[:, None] - record.jobs.enter
-        completion = np.where(record.start >= 0, record.completion, ended).astype(np.float64)
-        completion[~record.is_job] = np.nan
-        duration = np.maximum(record.jobs.duration, 1)
-        if measure == "slowdown":
-            return np.asarray(completion / duration)
-        return completion if measure == "completion" else completion - record.jobs.duration
-
-    def mean(self, measure: str) -> float:
-        """Return the mean over all jobs or all sets; NaN if there are no jobs."""
-        values = self.by_set(measure)[0] if measure in ("makespan", "utilisation") else self.by_job(measure)
-        return float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")
-
-    def by_set(self, measure: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return mean and weight (number of jobs, or 1) of each set with jobs, float64 [n] each."""
-        jobs = self.record.is_job.sum(axis=1)
-        some = jobs > 0
-        if measure in ("makespan", "utilisation"):
-            return np.asarray(getattr(self.record, measure), dtype=np.float64)[some], np.ones(int(some.sum()))
-        return np.nanmean(self.by_job(measure)[some], axis=1), jobs[some].astype(np.float64)
-
-    def interval(self, measure: str) -> Interval:
-        """Return the mean and half of its 95 % confidence interval (Student's t over sets, as jobs are dependent)."""
-        return mean_interval(*self.by_set(measure))
-
-    def summary(self) -> dict[str, Any]:
-        """Return all metrics for JSON: mean, half of its 95 % confidence interval, means of the sets."""
-        summary: dict[str, Any] = {"unfinished": int(self.record.unfinished.sum())}
-        for measure in MEASURES:
-            mean, half_width = self.interval(measure)
-            per_set = self.by_set(measure)[0].tolist()
-            summary[measure] = {"mean": mean, "ci95": half_width, "per_set": per_set}
-        return summary
+    num_jobs = record.is_job.sum(axis=1)
+    sets = np.flatnonzero(num_jobs)
+    columns = {"set": sets, "jobs": num_jobs[sets], "unfinished": record.unfinished[sets]}
+    for name, metric in GRID_METRICS.items():
+        values = np.asarray(metric.of(record), dtype=np.float64)[sets]
+        columns[name] = np.nanmean(values, axis=1) if metric.per_job else values
+    return pd.DataFrame(columns)
 
 
-@dataclass(frozen=True, eq=False)
-class GridConditions:
-    """Evaluation setting: a grid, a distribution of jobs, and schedulers.
+def evaluate(grid: GridConfig, jobs: JobSets, schedulers: Mapping[str, GridScheduler]) -> pd.DataFrame:
+    """Run schedulers on job sets.
 
-    Attributes:
-        draw: function of a number of job sets and a seed that returns the sets.
-        heuristics: see ``heuristics_for``.
-        networks: displayed name -> policy file.
-        sets: number of evaluation sets, and of training sets for Tetris*.
-        seed: seed of the sets and of sampled actions.
+    Args:
+        schedulers: displayed name -> scheduler.
+
+    Returns:
+        Tidy results, one row per scheduler and set with jobs: ``scheduler``, and the columns of ``measure_sets``.
+
+    Raises:
+        WorkloadError: the jobs do not fit the grid.
     """
-
-    grid: GridConfig
-    draw: Callable[[int, int], JobSets]
-    heuristics: Sequence[str] = HEURISTIC_NAMES
-    networks: Mapping[str, Path] = field(default_factory=dict)
-    sets: int = 100
-    seed: int = 0
-
-    def jobs(self) -> JobSets:
-        """Return the evaluation sets, disjoint from the training sets."""
-        return self.draw(self.sets, self.seed)
-
-    def schedulers(self) -> dict[str, GridScheduler]:
-        """Return all schedulers by displayed name, in order."""
-        heuristics = heuristics_for(
-            self.grid, self.draw(self.sets, TRAINING_SEED + self.seed), self.heuristics
-        )
-        return heuristics | {name: network_actor(path, self.seed) for name, path in self.networks.items()}
-
-    def run(self, schedulers: Mapping[str, GridScheduler] | None = None) -> dict[str, Evaluation]:
-        """Run schedulers (by default all) on the evaluation sets; return results by name.
-
-        Raises:
-            PolicyFileError: a policy file is invalid.
-            SchedulerError: an unknown heuristic.
-            WorkloadError: the jobs do not fit the grid.
-        """
-        with one_thread():
-            return evaluate(self.grid, self.jobs(), schedulers or self.schedulers())
+    tables = [
+        measure_sets(play(Grid(grid, jobs), scheduler)).assign(scheduler=name)
+        for name, scheduler in schedulers.items()
+    ]
+    return with_first(pd.concat(tables, ignore_index=True), "scheduler")
 
 
-def evaluate(
-    config: GridConfig, jobs: JobSets, schedulers: Mapping[str, GridScheduler]
-) -> dict[str, Evaluation]:
-    """Run schedulers on job sets; return results by name."""
-    return {name: Evaluation(play(Grid(config, jobs), scheduler)) for name, scheduler in schedulers.items()}
+def with_first(table: pd.DataFrame, column: str) -> pd.DataFrame:
+    """Move a column of a table to the front."""
+    return table[[column, *table.columns.drop(column)]]
 
 
-def best_of(evaluations: Mapping[str, Evaluation], measure: str) -> str:
-    """Return the scheduler with the best mean; the first one on a tie."""
-    sign = -1 if measure == "utilisation" else 1
-    return min(evaluations, key=lambda name: sign * evaluations[name].mean(measure))
+def compare_by(
+    runs: pd.DataFrame, column: str = "condition", reference: str | None = None
+) -> dict[Any, dict[str, dict[str, ShownMetric]]]:
+    """Average tidy results over job sets.
 
+    Args:
+        runs: rows of ``GridComparison.runs``.
+        column: column whose values are the groups.
+        reference: scheduler to compare with.
 
-def relative_change(one: Evaluation, other: Evaluation, measure: str) -> Interval:
-    """Return the relative difference of two means with its 95 % confidence interval, paired by set.
-
-    The mean of ``other`` is treated as exact.
+    Returns:
+        Group -> scheduler -> metric -> mean, and difference to the reference, paired by set; see ``compare_metrics``.
     """
-    values, weights = one.by_set(measure)
-    difference, half_width = mean_interval(values - other.by_set(measure)[0], weights)
-    mean = other.mean(measure)
-    return Interval(difference / mean, half_width / abs(mean))
+    return {
+        group: compare_metrics(rows, rows["scheduler"].unique(), reference, GRID_METRICS)
+        for group, rows in runs.groupby(column, sort=False)
+    }
+
+
+def summary(runs: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """Summarise results of one condition for JSON.
+
+    Returns:
+        Scheduler -> number of unfinished jobs, and of each metric the mean, half of its 95 % confidence interval, and
+        the values of the sets.
+    """
+    by_scheduler = {str(name): rows for name, rows in runs.groupby("scheduler", sort=False)}
+    return {
+        name: {"unfinished": int(by_scheduler[name]["unfinished"].sum())}
+        | {
+            metric: {
+                "mean": found.mean,
+                "ci95": found.half_width,
+                "per_set": by_scheduler[name][metric].tolist(),
+            }
+            for metric, (found, *_) in row.items()
+        }
+        for name, row in compare_metrics(runs, by_scheduler, None, GRID_METRICS).items()
+    }
+
+
+# ---- schedulers ------------------------------------------------------------------------------------------------------
 
 
 def heuristics_for(
@@ -189,9 +160,9 @@ def network_actor(path: Path, seed: int) -> GridScheduler:
     Raises:
         PolicyFileError: the file is invalid.
     """
-    network, config = load_network(path)
-    random = random_stream(seed, RandomStream.POLICY, COMPARED)
-    return Actor(network, random, mask=config.mask)
+    network, config = policy.load_network(path)  # imports PyTorch only now
+    random = random_stream(seed, RandomStream.POLICY, policy.COMPARED)
+    return policy.GridActor(network, random, mask=config.mask)
 
 
 class Withholding:
@@ -223,203 +194,213 @@ class Withholding:
         return actions
 
 
-#: Displayed name of the network.
-LEARNED = "deeprm"
-#: The shipped network.
-SHIPPED_NETWORK = Path(__file__).parents[1] / "policy" / "shipped" / "deeprm.npz"
-#: Maximum length of an episode, steps; reached only if almost no jobs are booked.
-MAX_STEPS = 1000
-#: Units of each resource of a machine, for jobs of a log.
-LOG_UNITS = 10
-#: Default loads, as shares: those of DeepRM's Figure 4.
-LOADS = tuple(percent / 100 for percent in range(10, 200, 20))
+# ---- comparisons -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class GridSettings:
-    """Settings of a comparison on a grid.
+class GridComparison:
+    """Schedulers on the same job sets, under several conditions, such as loads.
+
+    Args:
+        grid: the grid of all conditions.
+        conditions: displayed name of a condition -> its jobs.
+        heuristics: names of heuristics, see ``heuristics_for``.
+        networks: displayed name -> policy file.
+        sets: number of evaluation sets of a condition, and of training sets for Tetris*.
+        seed: seed of the sets and of sampled actions.
+
+    Attributes:
+        schedulers: displayed names of all schedulers, in order.
+        knobs: condition -> tuned knob of Tetris*, if it is compared.
+
+    Raises:
+        CompareError: no schedulers, or a scheduler twice.
+
+    Examples:
+        >>> from decima.policy.grid_config import JobsSection
+        >>> jobs = {f"load {load:g}": JobsSection(load=load) for load in (0.5, 1.3)}
+        >>> comparison = GridComparison(GridConfig(), jobs, ["sjf", "packer"], sets=20)
+        >>> comparison.run()
+        >>> comparison.table("slowdown").round(1)  # doctest: +NORMALIZE_WHITESPACE
+        scheduler  sjf  packer
+        condition
+        load 0.5   1.4     1.6
+        load 1.3   3.0     4.4
+    """
+
+    def __init__(
+        self,
+        grid: GridConfig,
+        conditions: Mapping[str, JobsSection],
+        heuristics: Sequence[str] = HEURISTIC_NAMES,
+        networks: Mapping[str, Path] | None = None,
+        *,
+        sets: int = 100,
+        seed: int = 0,
+    ) -> None:
+        self.grid, self.conditions, self.sets, self.seed = grid, conditions, sets, seed
+        self.heuristics, self.networks = tuple(heuristics), dict(networks or {})
+        self.schedulers = (*self.heuristics, *self.networks)
+        if not self.schedulers:
+            raise CompareError("no schedulers to compare")
+        if len(set(self.schedulers)) < len(self.schedulers):
+            raise CompareError(f"a scheduler is given twice: {', '.join(self.schedulers)}")
+        self.knobs: dict[str, float] = {}
+        self._results: dict[str, pd.DataFrame] = {}
+
+    def run(self, on_step: Callable[[int, int], None] = lambda done, total: None) -> None:
+        """Run all schedulers under all conditions; ``on_step`` gets the number of finished conditions and of all.
+
+        Raises:
+            PolicyFileError: a policy file is invalid.
+            SchedulerError: an unknown heuristic.
+            WorkloadError: the jobs do not fit the grid.
+        """
+        for done, (name, jobs) in enumerate(self.conditions.items()):
+            on_step(done, len(self.conditions))
+            schedulers = self.make_schedulers(name)
+            if isinstance(tuned := schedulers.get(TUNED), Tetris):
+                self.knobs[name] = tuned.knob
+            drawn = jobs.draw(self.grid, self.sets, self.seed)
+            with policy.one_thread() if self.networks else nullcontext():
+                self._results[name] = evaluate(self.grid, drawn, schedulers).assign(condition=name)
+        on_step(len(self.conditions), len(self.conditions))
+        self.__dict__.pop("compared", None)
+
+    def make_schedulers(self, condition: str) -> dict[str, GridScheduler]:
+        """Create the schedulers of a condition by displayed name; training sets are disjoint from evaluation sets."""
+        training = self.conditions[condition].draw(self.grid, self.sets, TRAINING_SEED + self.seed)
+        heuristics = heuristics_for(self.grid, training, self.heuristics)
+        return heuristics | {name: network_actor(path, self.seed) for name, path in self.networks.items()}
+
+    @property
+    def complete(self) -> bool:
+        """Whether all conditions have been run."""
+        return len(self._results) == len(self.conditions)
+
+    @property
+    def runs(self) -> pd.DataFrame:
+        """Results of the finished conditions, one row per condition, scheduler and set with jobs.
+
+        Columns: ``condition``, ``scheduler`` and those of ``measure_sets``.
+        """
+        return with_first(pd.concat(self._results.values(), ignore_index=True), "condition")
+
+    @cached_property
+    def compared(self) -> dict[str, dict[str, dict[str, ShownMetric]]]:
+        """Condition -> scheduler -> metric -> its mean over the sets, see ``compare_by``."""
+        return compare_by(self.runs)
+
+    def table(self, metric: str = "slowdown") -> pd.DataFrame:
+        """Return means of a metric, float64: one row per condition, one column per scheduler."""
+        means = {
+            condition: {name: row[metric].mean.mean for name, row in rows.items()}
+            for condition, rows in self.compared.items()
+        }
+        table = pd.DataFrame.from_dict(means, orient="index").rename_axis("condition")
+        return table.rename_axis("scheduler", axis="columns")
+
+    def to_json(self, **extra: Any) -> str:
+        """Return the results and further entries as JSON; equal settings give equal text, bit for bit."""
+        jobs = next(iter(self.conditions.values()))
+        file = self.networks.get(LEARNED)
+        content = {
+            "jobs": jobs.name,
+            "machines": self.grid.machines,
+            "units": self.grid.units,
+            "semantics": "paper" if self.grid.semantics == PAPER else "deeprm",
+            "sets": self.sets,
+            "steps": jobs.steps,
+            "seed": self.seed,
+            "network": None if file is None else network_name(file),
+            "versions": versions(),
+            **extra,
+            "measures": {name: metric.meaning for name, metric in GRID_METRICS.items()},
+            "loads": [self._entry(condition, runs) for condition, runs in self._results.items()],
+        }
+        return json_text(content)
+
+    def _entry(self, condition: str, runs: pd.DataFrame) -> dict[str, Any]:
+        """Return the results of a condition for JSON: its load, and means, intervals and means of sets."""
+        jobs = self.conditions[condition]
+        [load] = jobs.loads(self.grid)
+        return {
+            "load": load,
+            "rate": None if jobs.log is not None else jobs.distribution_on(self.grid).rate(load),
+            "jobs": int(runs["jobs"].sum()) // len(self.schedulers),
+            "tetris_knob": self.knobs.get(condition),
+            "schedulers": summary(runs),
+        }
+
+
+def grid_comparison(
+    *,
+    loads: Sequence[float] = (),
+    distribution: Literal["code", "paper", "coarse"] = "code",
+    log: Path | None = None,
+    machines: int = 1,
+    heuristics: Sequence[str] = HEURISTIC_NAMES,
+    network: Path | None = None,
+    semantics: Literal["paper", "deeprm"] = "paper",
+    sets: int = 100,
+    steps: int = 50,
+    seed: int = 0,
+) -> GridComparison:
+    """Set up the comparison of ``decima deeprm compare``: heuristics and a network at several loads.
 
     Args:
         loads: offered loads, as fractions of the units of all machines; by default 0.1, 0.3, .. up to 1.9, or up to
             the highest load (a job in every step).
         distribution: distribution of jobs, a name in ``DISTRIBUTIONS``.
-        log: log to draw jobs from instead.
-        heuristics: see ``heuristics_for``.
-        network: policy file.
-        deeprm_semantics: whether to simulate DeepRM's published code instead of its paper.
-        sets: number of evaluation sets at each load, and of training sets for Tetris*.
+        log: log in Standard Workload Format to draw jobs from instead.
+        network: policy file, compared as ``deeprm``; it determines the queue and the picture of the grid.
+        semantics: whether to simulate DeepRM's paper or its published code.
         steps: number of steps in which jobs of a set enter.
 
+    Other arguments are those of ``GridComparison``.
+
     Raises:
-        CompareError: no schedulers, or a network for other machines.
+        CompareError: no schedulers, one twice, a load twice, or a network for other machines.
         PolicyFileError: the policy file is invalid.
-        WorkloadError: a load that no arrival rate gives.
+        WorkloadError: a load that no arrival rate gives, or the log cannot be read.
     """
-
-    loads: tuple[float, ...] = ()
-    distribution: str = "code"
-    log: SwfLog | None = None
-    machines: int = 1
-    heuristics: tuple[str, ...] = HEURISTIC_NAMES
-    network: Path | None = None
-    deeprm_semantics: bool = False
-    sets: int = 100
-    steps: int = 50
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not self.loads:
-            lower = tuple(load for load in LOADS if load < self.highest_load * (1 - 1e-9))
-            last = () if math.isinf(self.highest_load) else (self.highest_load,)
-            object.__setattr__(self, "loads", (*lower, *last))
-        if len(set(self.loads)) < len(self.loads):
-            raise CompareError("a load is given twice")
-        if not self.schedulers:
-            raise CompareError("no schedulers to compare")
-        if len(set(self.schedulers)) < len(self.schedulers):
-            raise CompareError(f"a scheduler is given twice: {', '.join(self.schedulers)}")
-        _ = self.grid
-        for load in self.loads:
-            if not 0 < load <= self.highest_load * (1 + 1e-9):
-                most = (
-                    "" if math.isinf(self.highest_load) else f" and at most {100 * self.highest_load:.4g} %"
-                )
-                raise WorkloadError(f"a load of {100 * load:g} %: expected above 0{most}")
-
-    @property
-    def schedulers(self) -> tuple[str, ...]:
-        """Displayed names of all schedulers, in order."""
-        return (*self.heuristics, *([LEARNED] if self.network is not None else []))
-
-    @cached_property
-    def grid(self) -> GridConfig:
-        """Machines and queue; a network determines the queue."""
-        units = LOG_UNITS if self.log is not None else DISTRIBUTIONS[self.distribution].slots
-        grid = GridConfig(units=units, machines=self.machines, max_steps=MAX_STEPS)
-        if self.deeprm_semantics:
-            grid = replace(grid, semantics=DEEPRM)
-        if self.network is None:
-            return grid
-        return _grid_of(self.network, self.trained.grid.build(), grid)
-
-    @cached_property
-    def trained(self) -> GridPolicyConfig:
-        """Configuration of the network."""
-        assert self.network is not None
-        return load_network(self.network)[1]
-
-    @property
-    def network_name(self) -> str | None:
-        """Displayed name of the network; None if there is none."""
-        if self.network is None:
-            return None
-        return "that ships" if self.network == SHIPPED_NETWORK else str(self.network)
-
-    @property
-    def highest_load(self) -> float:
-        """Load with a job in every step; infinite for a log."""
-        return (
-            math.inf if self.log is not None else DISTRIBUTIONS[self.distribution].load(1.0) / self.machines
-        )
-
-    def rate(self, load: float) -> float | None:
-        """Return the probability that a job enters in a step; None for a log."""
-        if self.log is not None:
-            return None
-        return DISTRIBUTIONS[self.distribution].rate(load * self.machines)
-
-    def conditions(self, load: float) -> GridConditions:
-        """Return the evaluation setting of one load."""
-        return GridConditions(
-            self.grid,
-            partial(self._draw, load),
-            self.heuristics,
-            {} if self.network is None else {LEARNED: self.network},
-            self.sets,
-            self.seed,
-        )
-
-    def _draw(self, load: float, sets: int, seed: int) -> JobSets:
-        size: dict[str, Any] = {"load": load * self.machines, "sets": sets, "steps": self.steps, "seed": seed}
-        if self.log is not None:
-            return swf_jobs(self.log, slots=LOG_UNITS, **size)
-        return draw_jobs(DISTRIBUTIONS[self.distribution], **size)
+    units = LOG_UNITS if log is not None else DISTRIBUTIONS[distribution].slots
+    grid = GridConfig(
+        units=units,
+        machines=machines,
+        max_steps=MAX_STEPS,
+        semantics=DEEPRM if semantics == "deeprm" else PAPER,
+    )
+    jobs = parse_settings(JobsSection, {"distribution": distribution, "log": log, "steps": steps}, "jobs")
+    highest = jobs.highest_load(grid)
+    if not loads:
+        lower = (load for load in LOADS if load < highest * (1 - 1e-9))
+        loads = (*lower, *(() if math.isinf(highest) else (highest,)))
+    if len(set(map(load_name, loads))) < len(loads):
+        raise CompareError("a load is given twice")
+    for load in loads:
+        if not 0 < load <= highest * (1 + 1e-9):
+            most = "" if math.isinf(highest) else f" and at most {100 * highest:.4g} %"
+            raise WorkloadError(f"a load of {100 * load:g} %: expected above 0{most}")
+    networks = {} if network is None else {LEARNED: network}
+    if network is not None:
+        grid = _grid_of(network, grid)
+    at_loads = {load_name(load): jobs.model_copy(update={"load": load}) for load in loads}
+    return GridComparison(grid, at_loads, heuristics, networks, sets=sets, seed=seed)
 
 
-class GridComparison:
-    """Schedulers on the same job sets at each load.
-
-    Attributes:
-        results: load -> scheduler -> results.
-        knobs: load -> tuned knob of Tetris*, if it is compared.
-    """
-
-    def __init__(self, settings: GridSettings) -> None:
-        self.settings = settings
-        self.results: dict[float, dict[str, Evaluation]] = {}
-        self.knobs: dict[float, float] = {}
-
-    def run(self, on_step: Callable[[int, int], None] = lambda done, total: None) -> None:
-        """Run all schedulers at all loads; ``on_step`` gets the number of finished loads and of all.
-
-        Raises:
-            SchedulerError: an unknown heuristic.
-            WorkloadError: the jobs do not fit the grid.
-        """
-        loads = self.settings.loads
-        for done, load in enumerate(loads):
-            on_step(done, len(loads))
-            conditions = self.settings.conditions(load)
-            schedulers = conditions.schedulers()
-            if isinstance(tuned := schedulers.get(TUNED), Tetris):
-                self.knobs[load] = tuned.knob
-            self.results[load] = conditions.run(schedulers)
-        on_step(len(loads), len(loads))
-
-    @property
-    def complete(self) -> bool:
-        """Whether all loads have been run."""
-        return len(self.results) == len(self.settings.loads)
-
-    def table(self, measure: str = "slowdown") -> pd.DataFrame:
-        """Return means of a metric, float64: one row per load, one column per scheduler."""
-        means = {
-            load: {name: each.mean(measure) for name, each in results.items()}
-            for load, results in self.results.items()
-        }
-        return pd.DataFrame.from_dict(means, orient="index").rename_axis("load")
-
-    def to_json(self, **extra: Any) -> str:
-        """Return the results and further entries as JSON; equal settings give equal text, bit for bit."""
-        settings = self.settings
-        content = {
-            "jobs": settings.log.name if settings.log is not None else settings.distribution,
-            "machines": settings.machines,
-            "units": settings.grid.units,
-            "semantics": "paper" if settings.grid.semantics == PAPER else "deeprm",
-            "sets": settings.sets,
-            "steps": settings.steps,
-            "seed": settings.seed,
-            "network": settings.network_name,
-            "versions": versions(),
-            **extra,
-            "measures": MEASURES,
-            "loads": [
-                {
-                    "load": load,
-                    "rate": settings.rate(load),
-                    "jobs": int(next(iter(results.values())).record.is_job.sum()),
-                    "tetris_knob": self.knobs.get(load),
-                    "schedulers": {name: each.summary() for name, each in results.items()},
-                }
-                for load, results in self.results.items()
-            ],
-        }
-        return json_text(content)
+def load_name(load: float) -> str:
+    """Format a load in percent."""
+    return f"{100 * load:.4g} %"
 
 
-def _grid_of(path: Path, trained: GridConfig, grid: GridConfig) -> GridConfig:
+def network_name(file: Path) -> str:
+    """Return the displayed name of a policy file."""
+    return "that ships" if file == SHIPPED_NETWORK else str(file)
+
+
+def _grid_of(path: Path, grid: GridConfig) -> GridConfig:
     """Return the grid with the queue and picture size for which a network was trained."""
+    trained = policy.load_network(path)[1].grid.build()
     for name, noun in (
         ("machines", "machines"),
         ("units", "units of each resource"),

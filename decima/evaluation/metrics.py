@@ -10,8 +10,8 @@ add an entry to ``METRICS``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from simulator.cluster.record import EpisodeRecord
+    from simulator.grid.grid import GridRecord
 
 __all__ = [
-    "METRICS", "RELATIVE", "SHOWN", "Interval", "Metric", "ShownMetric", "bootstrap_interval", "ci95",
-    "compare_metrics", "mean_interval", "measure", "paired_change", "summarise", "summary_table",
+    "GRID_METRICS", "METRICS", "RELATIVE", "SHOWN", "Interval", "Metric", "ShownMetric", "bootstrap_interval", "ci95",
+    "compare_metrics", "mean_interval", "measure", "metrics_of", "paired_change", "summarise", "summary_table",
 ]  # fmt: skip
 
 CONFIDENCE = 0.95
@@ -62,11 +63,14 @@ def mean_interval(values: ArrayLike, weights: ArrayLike | None = None) -> Interv
     return Interval(mean, float(stdtrit(count - 1, (1 + CONFIDENCE) / 2)) * error)
 
 
-def paired_change(values: ArrayLike, reference: ArrayLike) -> Interval:
-    """Return the relative difference of two means of paired values, with its interval; NaN if the second is 0."""
+def paired_change(values: ArrayLike, reference: ArrayLike, weights: ArrayLike | None = None) -> Interval:
+    """Return the relative difference of two means of paired values, with its interval; NaN if the second is 0.
+
+    For ``weights`` see ``mean_interval``.
+    """
     ours, others = np.asarray(values), np.asarray(reference)
-    difference, half_width = mean_interval(ours - others)
-    mean = float(others.mean())
+    difference, half_width = mean_interval(ours - others, weights)
+    mean = mean_interval(others, weights).mean
     return Interval(difference / mean, half_width / mean) if mean else Interval(math.nan, math.nan)
 
 
@@ -94,33 +98,40 @@ class Metric(NamedTuple):
 
     Attributes:
         form: number format in displayed tables.
-        of: function of a complete episode that returns the value; NaN if undefined.
+        of: function of a complete episode that returns the value; NaN if undefined. On DeepRM's grid, a function of
+            N episodes, see ``GRID_METRICS``.
         interval: whether tables and summaries always have a confidence interval of the mean.
         name: name for ``--show``; empty if it cannot be chosen.
         is_tail: whether it is a quantile or a maximum, with bootstrap intervals.
         more_is_better: whether a larger value is better.
+        per_job: whether it is averaged over all jobs, so that experiments are weighted by their numbers of jobs.
+        meaning: description in results.
     """
 
     heading: str
     form: str
-    of: Callable[[EpisodeRecord], float]
+    of: Callable[[Any], Any]
     interval: bool = False
     name: str = ""
     is_tail: bool = False
     more_is_better: bool = False
+    per_job: bool = False
+    meaning: str = ""
 
     @property
     def is_share(self) -> bool:
         """Whether it is a share of 1, whose differences are shown in percentage points."""
         return self.form.endswith("%")
 
-    def mean(self, values: ArrayLike) -> Interval:
-        """Return the mean over experiments with its interval."""
-        return bootstrap_interval(values) if self.is_tail else mean_interval(values)
+    def mean(self, values: ArrayLike, weights: ArrayLike | None = None) -> Interval:
+        """Return the mean over experiments with its interval, see ``mean_interval``."""
+        return bootstrap_interval(values) if self.is_tail else mean_interval(values, weights)
 
-    def difference(self, values: ArrayLike, reference: ArrayLike) -> Interval:
-        """Return the mean of paired differences with its interval."""
-        return self.mean(np.asarray(values, dtype=np.float64) - np.asarray(reference, dtype=np.float64))
+    def best(self, means: Mapping[str, float]) -> str | None:
+        """Return the scheduler with the best mean, the first one on a tie; None if no mean is known."""
+        sign = -1 if self.more_is_better else 1
+        known = {name: sign * mean for name, mean in means.items() if not math.isnan(mean)}
+        return min(known, key=known.__getitem__, default=None)
 
 
 def _load(record: EpisodeRecord) -> float:
@@ -212,6 +223,61 @@ METRICS: dict[str, Metric] = {
 SHOWN = {metric.name: column for column, metric in METRICS.items() if metric.name}
 
 
+def _grid_completion(record: GridRecord) -> NDArray[np.float64]:
+    """Return the completion time of each job, float64 [N, J]; NaN for padding.
+
+    Jobs that are not booked when the episode ends count as finished at that time.
+    """
+    ended = record.clock[:, None] - record.jobs.enter
+    completion = np.where(record.start >= 0, record.completion, ended)
+    return np.where(record.is_job, completion, np.nan)
+
+
+#: Column of the results on DeepRM's grid -> metric. ``Metric.of`` maps the record of N job sets to float64 [N, J], with
+#: a value for each job, or to float64 [N].
+GRID_METRICS: dict[str, Metric] = {
+    "slowdown": Metric(
+        "Slowdown",
+        ".2f",
+        lambda record: _grid_completion(record) / np.maximum(record.jobs.duration, 1),
+        per_job=True,
+        meaning="completion time over duration, mean over jobs",
+    ),
+    "completion": Metric(
+        "Completion time (steps)",
+        ".2f",
+        _grid_completion,
+        per_job=True,
+        meaning="steps from entering to finishing, mean over jobs",
+    ),
+    "waiting": Metric(
+        "Waiting time (steps)",
+        ".2f",
+        lambda record: _grid_completion(record) - record.jobs.duration,
+        per_job=True,
+        meaning="steps from entering to starting, mean over jobs",
+    ),
+    "makespan": Metric(
+        "Makespan (steps)",
+        ".2f",
+        lambda record: record.makespan,
+        meaning="steps until all jobs are finished",
+    ),
+    "utilisation": Metric(
+        "Utilisation",
+        ".2f",
+        lambda record: record.utilisation,
+        more_is_better=True,
+        meaning="share of all units in use until then",
+    ),
+}
+
+
+def metrics_of(runs: pd.DataFrame) -> Mapping[str, Metric]:
+    """Return the metrics of tidy results: ``GRID_METRICS`` if they have job sets of DeepRM's grid, else ``METRICS``."""
+    return GRID_METRICS if "set" in runs else METRICS
+
+
 def measure(record: EpisodeRecord, without: Container[str] = ()) -> dict[str, float]:
     """Return ``METRICS`` of a complete episode; NaN for metrics that need further episodes.
 
@@ -265,7 +331,8 @@ def summary_table(
     """Average the results of a comparison over experiments.
 
     Args:
-        runs: result of ``decima.compare``, or several of these, concatenated; one row per scheduler and seed.
+        runs: result of ``decima.compare``, or several of these, concatenated; one row per scheduler and seed. Or
+            results on DeepRM's grid, see ``decima.evaluation.grid.GridComparison.runs``.
         against: scheduler that the others are compared with.
         metrics: columns of ``runs`` to average; the first one is compared.
         by: further columns of ``runs`` whose values are kept apart, such as a column with the load.
@@ -284,22 +351,24 @@ def summary_table(
     """
     import pandas as pd  # slow to import
 
-    rows = []
+    rows, known = [], metrics_of(runs)
     for labels, group in runs.groupby(list(by), sort=False) if by else [((), runs)]:
         for name in group["scheduler"].unique():
             mine, row = group[group["scheduler"] == name], dict(zip(by, labels, strict=True))
             row["scheduler"] = name
             for metric in metrics:
-                mean, half_width = METRICS[metric].mean(mine[metric])
+                weights = mine["jobs"] if known[metric].per_job else None
+                mean, half_width = known[metric].mean(mine[metric], weights)
                 row[metric] = mean
-                if METRICS[metric].interval or metric == metrics[0]:
+                if known[metric].interval or metric == metrics[0]:
                     row[ci95(metric)] = half_width
             if against is not None:
                 first, column = metrics[0], f"vs {against}"
                 others = group[group["scheduler"] == against]
                 change = Interval(math.nan, math.nan)
                 if name != against:
-                    change = paired_change(mine[first], others[first])
+                    weights = mine["jobs"] if known[first].per_job else None
+                    change = paired_change(mine[first], others[first], weights)
                 row[column], row[ci95(column)] = change
             rows.append(row)
     return pd.DataFrame(rows)
@@ -320,24 +389,36 @@ class ShownMetric(NamedTuple):
 
 
 def compare_metrics(
-    runs: pd.DataFrame, schedulers: Iterable[str], reference: str | None, columns: Iterable[str]
+    runs: pd.DataFrame,
+    schedulers: Iterable[str],
+    reference: str | None,
+    columns: Iterable[str],
 ) -> dict[str, dict[str, ShownMetric]]:
-    """Average metrics over experiments, and compare them with those of a reference scheduler; see ``summarise``.
+    """Average metrics over experiments, and compare them with those of a reference scheduler.
+
+    Args:
+        runs: one row per scheduler and experiment, in the same order of experiments for each scheduler; columns
+            ``scheduler``, those to average, and ``jobs`` (number of jobs) if one of them is ``Metric.per_job``.
+        schedulers: names, in order.
+        reference: scheduler to compare with; None for no comparison.
+        columns: names of metrics.
 
     Returns:
         Scheduler -> metric -> its values.
     """
     columns, unknown = tuple(columns), Interval(math.nan, math.nan)
+    by_scheduler = {str(name): rows for name, rows in runs.groupby("scheduler", sort=False, observed=True)}
+    none = runs.iloc[:0]
     rows: dict[str, dict[str, ShownMetric]] = {}
     for name in schedulers:
+        ours, others = by_scheduler.get(name, none), by_scheduler.get(str(reference), none)
         row = rows.setdefault(name, {})
         for column in columns:
-            metric, ours, others = (
-                METRICS[column],
-                *(runs.loc[runs["scheduler"] == each, column].to_numpy(float) for each in (name, reference)),
-            )
-            difference = metric.difference(ours, others) if others.size else unknown
-            scale = float(others.mean()) if others.size else math.nan
+            metric = metrics_of(runs)[column]
+            values, base = (each[column].to_numpy(float) for each in (ours, others))
+            weights = ours["jobs"].to_numpy(float) if metric.per_job else None
+            difference = metric.mean(values - base, weights) if base.size else unknown
+            scale = mean_interval(base, weights).mean
             change = Interval(*(each / scale for each in difference)) if scale else unknown
-            row[column] = ShownMetric(metric.mean(ours), difference, change)
+            row[column] = ShownMetric(metric.mean(values, weights), difference, change)
     return rows

@@ -4,11 +4,14 @@ from .distribution import Distribution
 from .encoder import Embeddings, Encoder, GraphTensors, LimitHead, StageHead
 from .features import JobFeature, StageFeature
 from .files import load_actor, load_policy, policy_path, read_about, read_trained_on, save_policy
+from .grid import COMPARED, GridActor, load_network
 from .parts import NotFiniteError, PartError, PolicyFileError, allow_parts
 from .policy import Policy
 from .scheduler import Actor, Choices, Featurizer, NeuralScheduler
+from .threads import one_thread
 
 __all__ = [
+    "COMPARED",
     "PRESETS",
     "Actor",
     "Choices",
@@ -19,6 +22,7 @@ __all__ = [
     "Featurizer",
     "GraphTensors",
     "Graphs",
+    "GridActor",
     "JobFeature",
     "LimitHead",
     "NeuralScheduler",
@@ -31,7 +35,9 @@ __all__ = [
     "StageHead",
     "allow_parts",
     "load_actor",
+    "load_network",
     "load_policy",
+    "one_thread",
     "policy_path",
     "read_about",
     "read_trained_on",

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from decima.policy.scheduler import Actor
 
 __all__ = [
-    "TRAINED_ON", "add_about", "checked_weights", "load_actor", "load_policy", "make_actor",
+    "TRAINED_ON", "add_about", "checked", "checked_weights", "load_actor", "load_policy", "make_actor",
     "policy_path", "read_about", "read_archive", "read_head", "read_trained_on", "save_policy",
-    "write_archive",
+    "write_archive", "write_policy",
 ]  # fmt: skip
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -181,15 +181,20 @@ def _head(path: Path, arrays: Mapping[str, NDArray[Any]]) -> tuple[PolicyConfig,
     if (rule := str(config.get("rule"))) in FORMER_RULES:
         config["rule"] = FORMER_RULES[rule]
     if TRAINED_ON in about:
-        _checked(path, Distribution, about[TRAINED_ON], f"about.{TRAINED_ON}")
-    return _checked(path, PolicyConfig, config, "policy config"), about
+        checked(path, Distribution, about[TRAINED_ON], f"about.{TRAINED_ON}")
+    return checked(path, PolicyConfig, config, "policy config"), about
 
 
-def _checked(path: Path, model: type[Model], value: object, place: str) -> Model:
+def checked(path: Path, model: type[Model], value: object, place: str) -> Model:
+    """Validate a part of a policy file; ``place`` names it in errors.
+
+    Raises:
+        PolicyFileError: a key is unknown or has a wrong value.
+    """
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        raise PolicyFileError(f"{path}: {place}: {first_problem(error)}") from None
+        raise PolicyFileError(f"{path}: {place}: {first_problem(error, model)}") from None
 
 
 # Writing.
@@ -203,8 +208,7 @@ def save_policy(path: str | Path, policy: Actor | Policy, about: Mapping[str, An
         policy: policy to write.
         about: JSON-compatible information about the training, such as its command and results.
     """
-    head = {"version": VERSION, "config": policy.config.model_dump(mode="json"), "about": dict(about or {})}
-    write_archive(Path(path), {HEAD: np.array(json.dumps(head)), **policy.arrays})
+    write_policy(Path(path), policy.config, policy.arrays, about or {}, HEAD, VERSION)
 
 
 def add_about(path: Path, more: Mapping[str, Any]) -> dict[str, Any]:
@@ -229,6 +233,27 @@ def add_about(path: Path, more: Mapping[str, Any]) -> dict[str, Any]:
 
 
 # Archives of arrays, shared with networks for DeepRM's grid.
+
+
+def write_policy(
+    path: Path,
+    config: BaseModel,
+    arrays: Mapping[str, NDArray[Any]],
+    about: Mapping[str, Any],
+    head: str,
+    version: int,
+) -> None:
+    """Write a policy file atomically.
+
+    Args:
+        config: configuration of the policy.
+        arrays: weights by name.
+        about: JSON-compatible information about the training, such as its command and results.
+        head: name of the array with the JSON text.
+        version: format version.
+    """
+    text = json.dumps({"version": version, "config": config.model_dump(mode="json"), "about": dict(about)})
+    write_archive(path, {head: np.array(text), **arrays})
 
 
 def write_archive(path: Path, arrays: Mapping[str, Any]) -> None:
@@ -284,7 +309,7 @@ def read_head(
         version: expected format version.
 
     Returns:
-        The configuration, not yet validated, and the information about the training.
+        The configuration, not yet validated (see ``checked``), and the information about the training.
 
     Raises:
         PolicyFileError: the text is missing, or is not a JSON object of this format version.

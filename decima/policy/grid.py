@@ -1,38 +1,35 @@
-"""Policies for DeepRM's grid: networks for its pictures, configuration, files, and the actor that schedules.
+"""Policies for DeepRM's grid: networks for its pictures, the actor that schedules with them, and policy files.
 
 The networks are DeepRM's, and convolutional networks (CNN) of its successors. Their first layer on sparse pictures is
-compiled: it sums the weights of the cells that are 1, about a hundred of the thousands. Policy files are NumPy archives
-of plain arrays: each parameter of the actor, and ``network``, a JSON text with the format version, the configuration
-(``config``) and free information about the training (``about``).
+compiled: it sums the weights of the cells that are 1, about a hundred of the thousands. The array ``network`` of a
+policy file is its JSON text, see ``decima.policy.files``; the other arrays are the parameters of the actor's network.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from decima.policy.files import checked_weights, read_archive, read_head, write_archive
+from decima.policy.files import checked, checked_weights, read_archive, read_head, write_policy
+from decima.policy.grid_config import GridPolicyConfig, Mask
 from decima.policy.parts import NotFiniteError, PolicyFileError
-from decima.settings import Count, Section, TrainingError, Whole, described, parse_settings
 from simulator.compiled import ANY_ORDER, compiled, inner
-from simulator.grid.config import DEEPRM, PAPER, GridConfig, Objective, Picture
+from simulator.grid.config import GridConfig
 from workloads.errors import ConfigError
 
 if TYPE_CHECKING:
     from simulator.grid.grid import Grid
 
 __all__ = [
-    "CLONING", "COMPARED", "VALIDATED", "Actor", "GridPolicyConfig", "GridSection", "Mask", "NetworkSection",
-    "PictureLinear", "Resources", "Steps", "add_outer", "build_network", "load_network", "log_probabilities",
-    "look", "read_about", "save_network", "sum_taken",
+    "CLONING", "COMPARED", "VALIDATED", "GridActor", "PictureLinear", "Resources", "View", "add_outer",
+    "build_actor", "build_network", "load_network", "log_probabilities", "look", "read_about", "save_network",
+    "sum_taken",
 ]  # fmt: skip
 
 
@@ -51,17 +48,17 @@ def sum_taken(pictures, words, weight, bias, sums):  # type: ignore[no-untyped-d
         ValueError: the shapes are inconsistent.
     """
     _check(pictures, words, weight, sums)
-    for number in range(len(pictures)):
-        total = sums[number]
+    for picture in range(len(pictures)):
+        total = sums[picture]
         total[:] = bias
         for word in range(words.shape[1]):
-            if words[number, word] != 0:
+            if words[picture, word] != 0:
                 for cell in range(4 * word, 4 * word + 4):
-                    if pictures[number, cell] != 0:
+                    if pictures[picture, cell] != 0:
                         for output in range(len(total)):
                             total[output] += weight[cell, output]
         for cell in range(4 * words.shape[1], pictures.shape[1]):
-            if pictures[number, cell] != 0:
+            if pictures[picture, cell] != 0:
                 for output in range(len(total)):
                     total[output] += weight[cell, output]
 
@@ -70,18 +67,18 @@ def sum_taken(pictures, words, weight, bias, sums):  # type: ignore[no-untyped-d
 def add_outer(pictures, words, gradient, weight_gradient):  # type: ignore[no-untyped-def]
     """Add the gradient of a layer's weights, given the gradient of its outputs; arrays as in ``sum_taken``."""
     _check(pictures, words, weight_gradient, gradient)
-    for number in range(len(pictures)):
-        own = gradient[number]
+    for picture in range(len(pictures)):
+        row = gradient[picture]
         for word in range(words.shape[1]):
-            if words[number, word] != 0:
+            if words[picture, word] != 0:
                 for cell in range(4 * word, 4 * word + 4):
-                    if pictures[number, cell] != 0:
-                        for output in range(len(own)):
-                            weight_gradient[cell, output] += own[output]
+                    if pictures[picture, cell] != 0:
+                        for output in range(len(row)):
+                            weight_gradient[cell, output] += row[output]
         for cell in range(4 * words.shape[1], pictures.shape[1]):
-            if pictures[number, cell] != 0:
-                for output in range(len(own)):
-                    weight_gradient[cell, output] += own[output]
+            if pictures[picture, cell] != 0:
+                for output in range(len(row)):
+                    weight_gradient[cell, output] += row[output]
 
 
 @inner
@@ -231,71 +228,14 @@ def build_network(
     return nn.Sequential(*layers)
 
 
-#: Kind of action mask, see ``Actor``.
-Mask = Literal["all", "bookable", "startable"]
+def build_actor(config: GridPolicyConfig) -> nn.Module:
+    """Build the network of an actor, with one output for each action.
 
-
-class GridSection(Section):
-    """Machines, queue, picture and reward; see ``simulator.grid.GridConfig``."""
-
-    machines: Count = described(1, "number of machines; action i * visible_jobs + j books job j on machine i")
-    units: Count = described(10, "units of each resource on each machine")
-    visible_jobs: Count = described(10, "jobs of the queue that can be seen and chosen")
-    slot_width: Count = described(10, "columns of a job's picture: most units that it needs")
-    horizon: Count = described(20, "steps that can be booked ahead: the longest job")
-    backlog: Whole = described(60, "jobs that wait behind the visible ones; more are dropped")
-    max_steps: Count = described(1000, "step after which an episode ends")
-    objective: Objective = described("slowdown", "quantity that the rewards add up to")
-    machine_weights: tuple[float, ...] = described((), "alpha: weight of jobs on each machine; 1 if empty")
-    queue_weight: float = described(1.0, "beta: weight of visible jobs")
-    backlog_weight: float = described(1.0, "gamma: weight of jobs in the backlog")
-    picture: Picture = described("binary", "running jobs: binary cells, or a shade per job")
-    arrival_column: bool = described(
-        False, "whether the picture shows the number of steps since the last arrival"
-    )
-    semantics: Literal["paper", "deeprm"] = described(
-        "paper", "semantics of the paper, or of its published code"
-    )
-
-    def build(self) -> GridConfig:
-        """Return the grid's configuration."""
-        values = {name: getattr(self, name) for name in type(self).model_fields}
-        return GridConfig(**{**values, "semantics": DEEPRM if self.semantics == "deeprm" else PAPER})
-
-
-class NetworkSection(Section):
-    """Network of the actor; a critic has a network of the same shape."""
-
-    filters: Whole = described(0, "filters of a convolution on the picture; 0 for none")
-    kernel: Count = described(2, "rows and columns of a filter")
-    pooling: bool = described(False, "whether 2 x 2 max pooling follows the convolution")
-    reshape: bool = described(False, "one channel per resource; with a convolution only")
-    hidden: tuple[Count, ...] = described((20,), "units of each hidden layer", min_length=1)
-
-    def build(self, grid: GridConfig, outputs: int) -> nn.Module:
-        """Return a network from the grid's pictures to a number of outputs."""
-        return build_network(grid, outputs, **self.model_dump())
-
-
-class GridPolicyConfig(Section):
-    """Configuration of an actor for DeepRM's grid."""
-
-    grid: GridSection = GridSection()
-    network: NetworkSection = NetworkSection()
-    mask: Mask = "startable"
-
-    def build(self) -> nn.Module:
-        """Return the actor's network."""
-        grid = self.grid.build()
-        return self.network.build(grid, grid.num_actions)
-
-    @property
-    def sizes(self) -> str:
-        """Sizes of input, output and layers, described in one line."""
-        grid = self.grid.build()
-        rows, columns = grid.picture_shape
-        layers = ", ".join(f"{name} {value}" for name, value in self.network.model_dump().items())
-        return f"pictures of {rows} x {columns} and {grid.num_actions} actions ({layers})"
+    Raises:
+        ConfigError: see ``build_network``.
+    """
+    grid = config.grid.build()
+    return build_network(grid, grid.num_actions, **config.network.model_dump())
 
 
 #: Keys of the random stream POLICY for comparison, validation and behaviour cloning; keys of iterations are smaller.
@@ -305,24 +245,31 @@ COMPARED, VALIDATED, CLONING = 2**29, 2**30, 2**31 - 1
 IMPOSSIBLE = -1e30
 
 
-@dataclass(frozen=True, eq=False)
-class Steps:
-    """Inputs and actions of the network in n steps, of one or more episodes.
+class View(NamedTuple):
+    """Episodes in which the network has a choice, n of N, and what it sees of them.
 
     Attributes:
-        episode: int64 [n], index of each step's episode.
-        pictures: uint8 or float32 [n, H, W], inputs.
+        episode: int64 [n], indices of the episodes, ascending.
+        pictures: uint8 or float32 [n, H, W].
         allowed: bool [n, actions], action mask; None if all actions are allowed.
-        action: int64 [n], chosen actions.
     """
 
     episode: NDArray[np.int64]
-    pictures: Tensor
-    allowed: Tensor | None
-    action: Tensor
+    pictures: NDArray[Any]
+    allowed: NDArray[np.bool_] | None
 
 
-class Actor:
+def look(grid: Grid, mask: Mask) -> View:
+    """Return the view of a grid under an action mask, see ``GridActor``."""
+    if mask == "all":
+        episode = np.flatnonzero(~grid.done)
+        return View(episode, grid.pictures[episode], None)
+    allowed = grid.action_mask(now=mask == "startable")
+    episode = np.flatnonzero(allowed[:, :-1].any(axis=1))
+    return View(episode, grid.pictures[episode], allowed[episode])
+
+
+class GridActor:
     """Scheduler of grids that chooses the actions of a network; a ``GridScheduler``.
 
     Args:
@@ -341,20 +288,21 @@ class Actor:
 
     def __call__(self, grid: Grid) -> NDArray[np.int64]:
         """Return an action for each of N episodes, int64 [N]."""
-        return self.decide(grid)[0]
+        return self.decide(grid, look(grid, self.mask))
 
-    def decide(self, grid: Grid) -> tuple[NDArray[np.int64], Steps]:
-        """Return an action for each of N episodes, int64 [N], and the steps in which the network was evaluated."""
-        asked, pictures, allowed = look(grid, self.mask)
+    def decide(self, grid: Grid, view: View) -> NDArray[np.int64]:
+        """Return an action for each of N episodes, int64 [N], given the view of the grid under ``mask``.
+
+        Raises:
+            NotFiniteError: a probability is not finite.
+        """
         actions = np.full(len(grid), grid.config.num_actions - 1, dtype=np.int64)
-        if asked.size:
+        if view.episode.size:
+            allowed = None if view.allowed is None else torch.from_numpy(view.allowed)
             with torch.no_grad():
-                scores = log_probabilities(self.network, pictures, allowed)
-            chosen = self._choose(scores.double().exp().numpy())
-            actions[asked] = chosen
-        else:
-            chosen = np.empty(0, dtype=np.int64)
-        return actions, Steps(asked, pictures, allowed, torch.from_numpy(chosen))
+                scores = log_probabilities(self.network, torch.from_numpy(view.pictures), allowed)
+            actions[view.episode] = self._choose(scores.double().exp().numpy())
+        return actions
 
     def _choose(self, probabilities: NDArray[np.float64]) -> NDArray[np.int64]:
         if not np.isfinite(probabilities).all():
@@ -364,16 +312,6 @@ class Actor:
         sums = probabilities.cumsum(axis=1)
         drawn = self.random.random((len(sums), 1)) * sums[:, -1:]
         return np.asarray((sums <= drawn).sum(axis=1))
-
-
-def look(grid: Grid, mask: Mask) -> tuple[NDArray[np.int64], Tensor, Tensor | None]:
-    """Return the episodes in which the network has a choice, int64 [n], their pictures and masks, see ``Steps``."""
-    if mask == "all":
-        asked = np.flatnonzero(~grid.done)
-        return asked, torch.from_numpy(grid.pictures[asked]), None
-    allowed = grid.action_mask(now=mask == "startable")
-    asked = np.flatnonzero(allowed[:, :-1].any(axis=1))
-    return asked, torch.from_numpy(grid.pictures[asked]), torch.from_numpy(allowed[asked])
 
 
 def log_probabilities(network: nn.Module, pictures: Tensor, allowed: Tensor | None) -> Tensor:
@@ -390,17 +328,9 @@ HEAD = "network"
 
 
 def save_network(path: Path, network: nn.Module, config: GridPolicyConfig, about: Mapping[str, Any]) -> None:
-    """Write an actor's network atomically.
-
-    Args:
-        path: path of the file, by convention with the suffix ``.npz``.
-        network: network that ``config`` built.
-        config: configuration of the network.
-        about: JSON-compatible information about the training, such as its command and results.
-    """
-    head = {"version": VERSION, "config": config.model_dump(mode="json"), "about": dict(about)}
+    """Write an actor's network, built by ``build_actor(config)``, atomically; see ``decima.policy.files``."""
     arrays = {name: weight.detach().cpu().numpy() for name, weight in network.state_dict().items()}
-    write_archive(path, {HEAD: np.array(json.dumps(head)), **arrays})
+    write_policy(path, config, arrays, about, HEAD, VERSION)
 
 
 def load_network(path: Path) -> tuple[nn.Module, GridPolicyConfig]:
@@ -414,13 +344,12 @@ def load_network(path: Path) -> tuple[nn.Module, GridPolicyConfig]:
     config, _ = _head(path, arrays)
     try:
         with torch.device("meta"):  # allocates nothing, whatever the file's sizes are
-            network = config.build()
+            network = build_actor(config)
     except (ConfigError, OverflowError, RuntimeError, TypeError) as error:
         raise PolicyFileError(f"{path}: config: {' '.join(str(error).split()):.200}") from None
     arrays.pop(HEAD)
-    weights = checked_weights(
-        path, arrays, {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
-    )
+    shapes = {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
+    weights = checked_weights(path, arrays, shapes)
     network.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()}, assign=True)
     return network, config
 
@@ -437,8 +366,5 @@ def read_about(path: Path) -> dict[str, Any]:
 def _head(path: Path, arrays: Mapping[str, Any]) -> tuple[GridPolicyConfig, dict[str, Any]]:
     if HEAD not in arrays:
         raise PolicyFileError(f"{path}: not a network for a grid: expected the text {HEAD!r}")
-    settings, about = read_head(path, arrays, HEAD, VERSION)
-    try:
-        return parse_settings(GridPolicyConfig, settings, f"{path}: config"), about
-    except TrainingError as error:
-        raise PolicyFileError(str(error)) from None
+    config, about = read_head(path, arrays, HEAD, VERSION)
+    return checked(path, GridPolicyConfig, config, "config"), about

@@ -17,21 +17,23 @@ from decima.evaluation.grid import (
     HEURISTIC_NAMES,
     LEARNED,
     TUNED,
-    Evaluation,
-    GridSettings,
     Withholding,
-    best_of,
+    compare_by,
+    grid_comparison,
+    load_name,
+    measure_sets,
 )
+from decima.evaluation.metrics import GRID_METRICS
 from decima.learning.metrics import read_metrics
 from decima.policy.grid import read_about
 from decima.policy.threads import one_thread
 from decima.schedulers.grid import play
 from decima.show import style
-from decima.show.grid_report import load_name, plot_bars, plot_by_load
+from decima.show.grid_report import best_scheduler, plot_bars, plot_by_load
 from decima.show.tables import table_of
 from decima.studies.grid_study import GridStudy, Measured, better, compared
 from decima.studies.outcome import Claim, Outcome
-from simulator.grid.grid import Grid
+from simulator.grid.grid import Grid, GridRecord
 
 #: Loads of figures 5, 6 and 7.
 HIGH, MODERATE, BUSY = 1.3, 0.7, 1.1
@@ -52,25 +54,27 @@ def network_at(load: float) -> str:
 
 def fig4(study: GridStudy, loads: Sequence[float] = ()) -> Outcome:
     """Compare slowdowns at each load, in percent, with one network trained at each."""
-    loads = GridSettings(loads=tuple(load / 100 for load in loads)).loads
+    comparison = grid_comparison(loads=[load / 100 for load in loads])
+    loads = [load for jobs in comparison.conditions.values() for load in jobs.loads(comparison.grid)]
     configs = {load_name(load): study.config("deeprm", jobs__load=load) for load in loads}
     files = study.train({network_at(load): configs[load_name(load)] for load in loads})
     networks = {load_name(load): files[network_at(load)] for load in loads}
     results = study.compare(
-        {name: study.conditions(config, {LEARNED: networks[name]}) for name, config in configs.items()}
+        [study.comparison(name, config, {LEARNED: networks[name]}) for name, config in configs.items()]
     )
-    high = {load_name(load): results[load_name(load)] for load in loads if load > 1}
-    wins = [condition for condition, row in results.items() if best_of(row, "slowdown") == LEARNED]
+    measured = compare_by(results)
+    high = results[results["condition"].isin([load_name(load) for load in loads if load > 1])]
+    wins = [condition for condition, row in measured.items() if best_scheduler(row, "slowdown") == LEARNED]
     claims = [
         better("SJF performs better than Packer.", results, "sjf", ["packer"]),
         better("Tetris* outperforms both by combining their advantages.", results, TUNED, ["sjf", "packer"]),
         Claim(
             "DeepRM is comparable to and often better than all heuristics.",
-            f"the best at {len(wins)} of {len(results)} loads: {', '.join(wins) or 'none'}",
-            2 * len(wins) > len(results),
+            f"the best at {len(wins)} of {len(measured)} loads: {', '.join(wins) or 'none'}",
+            2 * len(wins) > len(measured),
         ),
     ]
-    if high:
+    if len(high):
         claims.append(better("DeepRM beats Tetris* at higher loads.", high, LEARNED, [TUNED]))
     return compared(
         "deeprm-fig4",
@@ -78,7 +82,8 @@ def fig4(study: GridStudy, loads: Sequence[float] = ()) -> Outcome:
         claims,
         ["A network was trained at each load; 184.5 % is the highest that a job in every step gives."],
         networks,
-        {"deeprm-fig4": partial(plot_by_load, dict(zip(loads, results.values(), strict=True)), "slowdown")},
+        {"deeprm-fig4": partial(plot_by_load, dict(zip(loads, measured.values(), strict=True)), "slowdown")},
+        study.sets,
     )
 
 
@@ -98,7 +103,7 @@ def fig5(study: GridStudy) -> Outcome:
     networks |= study.train({f"{name}-completion": then})
     networks = dict(zip(names, networks.values(), strict=True))
     heuristics = ("sjf", "packer", TUNED)
-    results = study.compare({"": study.conditions(config, networks, heuristics)})
+    results = study.compare([study.comparison("", config, networks, heuristics)])
     claims = [
         better("Tetris* outperforms the other heuristics on slowdown.", results, TUNED, ["sjf", "packer"]),
         *(
@@ -123,7 +128,8 @@ def fig5(study: GridStudy) -> Outcome:
             "of iterations does not find the small gain of withholding long jobs.",
         ],
         networks,
-        {"deeprm-fig5": partial(plot_bars, results, measures)},
+        {"deeprm-fig5": partial(plot_bars, compare_by(results), measures)},
+        study.sets,
     )
 
 
@@ -135,7 +141,7 @@ def fig6(study: GridStudy) -> Outcome:
     curve = read_metrics(study.policies / name / "metrics.jsonl")
     measured = read_about(networks[LEARNED])["validation"]["results"]
     heuristics = {name: float(measured[name]["slowdown"]) for name in HEURISTIC_NAMES}
-    results = study.compare({"": study.conditions(config, networks)})
+    results = study.compare([study.comparison("", config, networks)])
     return compared(
         "deeprm-fig6",
         [Measured(f"After training at a load of {load_name(MODERATE)}", results, ("slowdown", "completion"))],
@@ -147,6 +153,7 @@ def fig6(study: GridStudy) -> Outcome:
         ],
         networks,
         {"deeprm-fig6": partial(plot_learning, curve, heuristics)},
+        study.sets,
         extra={"learning_curve": list(curve), "validation_slowdown": heuristics},
     )
 
@@ -219,42 +226,45 @@ def fig7(study: GridStudy) -> Outcome:
     name = network_at(BUSY)
     config = study.config("deeprm", jobs__load=BUSY)
     networks = {LEARNED: study.train({name: config})[name]}
-    conditions = study.conditions(config, networks, (TUNED,))
-    schedulers, jobs = conditions.schedulers(), conditions.jobs()
-    results, watched = {}, {}
+    schedulers = study.comparison("", config, networks, (TUNED,)).make_schedulers("")
+    jobs = config.jobs.draw(config.grid.build(), study.sets, study.seed)
+    records, watched = {}, {}
     for each in (LEARNED, TUNED):
-        grid = Grid(conditions.grid, jobs)
+        grid = Grid(config.grid.build(), jobs)
         watched[each] = Withholding(schedulers[each], grid)
         with one_thread():
-            results[each] = Evaluation(play(grid, watched[each]))
-    lengths = by_length(results, watched)
+            records[each] = play(grid, watched[each])
+    tables = [measure_sets(record).assign(condition="", scheduler=each) for each, record in records.items()]
+    results = pd.concat(tables, ignore_index=True)
+    lengths = by_length(records, watched)
     share = float(watched[LEARNED].held_steps.sum() / watched[LEARNED].steps.sum())
     return compared(
         "deeprm-fig7",
-        [Measured(f"All jobs at a load of {load_name(BUSY)}", {"": results})],
+        [Measured(f"All jobs at a load of {load_name(BUSY)}", results)],
         _claims(lengths, share),
         [
             "Withheld: a visible job could start at once, and a step passes instead; each such step of a job counts."
         ],
         networks,
         {"deeprm-fig7": partial(plot_lengths, lengths)},
+        study.sets,
         tables=[_table(lengths)],
         extra={"not_work_conserving": share, "by_length": lengths.reset_index().to_dict(orient="records")},
     )
 
 
-def by_length(results: Mapping[str, Evaluation], watched: Mapping[str, Withholding]) -> pd.DataFrame:
-    """Summarise jobs by duration, from evaluations and records of withheld jobs by scheduler.
+def by_length(records: Mapping[str, GridRecord], watched: Mapping[str, Withholding]) -> pd.DataFrame:
+    """Summarise jobs by duration, from results and withheld jobs by scheduler.
 
     Returns:
         One row per duration, steps; columns ``jobs`` (number of jobs) and, for each scheduler, ``NAME slowdown`` (mean)
         and ``NAME withheld`` (number of steps in which such jobs were withheld).
     """
-    record = next(iter(results.values())).record
+    record = next(iter(records.values()))
     there = record.is_job
     columns = {"length": record.jobs.duration[there], "jobs": 1}
-    for name, evaluation in results.items():
-        columns[f"{name} slowdown"] = evaluation.by_job("slowdown")[there]
+    for name, each in records.items():
+        columns[f"{name} slowdown"] = GRID_METRICS["slowdown"].of(each)[there]
         columns[f"{name} withheld"] = watched[name].held[there]
     grouped = pd.DataFrame(columns).groupby("length")
     return grouped.agg(

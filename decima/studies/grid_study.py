@@ -13,26 +13,16 @@ import pandas as pd
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from decima.evaluation.grid import (
-    HEURISTIC_NAMES,
-    MEASURES,
-    Evaluation,
-    GridConditions,
-    best_of,
-    relative_change,
-)
+from decima.evaluation.grid import HEURISTIC_NAMES, GridComparison, compare_by, summary
+from decima.evaluation.metrics import GRID_METRICS, compare_metrics
 from decima.learning.grid.config import RECIPES, DeepRMConfig
 from decima.learning.grid.train import GridTraining
 from decima.learning.trainings import train_all
 from decima.policy.grid import read_about
 from decima.settings import read_settings
-from decima.show.grid_report import HEADINGS, measure_text, table_by_row
+from decima.show.grid_report import best_scheduler, mean_text, table_by_condition
 from decima.show.tables import table_of
 from decima.studies.outcome import UNKNOWN, Claim, Outcome, Setup
-
-#: Condition -> scheduler -> evaluation; the condition is empty in studies with a single condition.
-Results = Mapping[str, Mapping[str, Evaluation]]
-
 
 #: Budget below which the number of job sets is scaled, too.
 FEWER_SETS = 0.1
@@ -78,36 +68,39 @@ class GridStudy(Setup):
         trainer = partial(GridTraining, resume=True, workers=self.workers, command=self.command)
         return train_all(configs, self.policies, trainer, self.tell)
 
-    def conditions(
-        self, config: DeepRMConfig, networks: Mapping[str, Path], heuristics: Sequence[str] = HEURISTIC_NAMES
-    ) -> GridConditions:
-        """Return the evaluation setting with grid and jobs of a training configuration."""
-        grid = config.grid.build()
-        draw = partial(config.jobs.draw, grid)
-        return GridConditions(grid, draw, heuristics, networks, self.sets, self.seed)
+    def comparison(
+        self,
+        name: str,
+        config: DeepRMConfig,
+        networks: Mapping[str, Path],
+        heuristics: Sequence[str] = HEURISTIC_NAMES,
+    ) -> GridComparison:
+        """Return the comparison with grid and jobs of a training configuration, as a condition of this name."""
+        jobs = {name: config.jobs}
+        return GridComparison(config.grid.build(), jobs, heuristics, networks, sets=self.sets, seed=self.seed)
 
-    def compare(self, conditions: Mapping[str, GridConditions]) -> dict[str, dict[str, Evaluation]]:
-        """Run all schedulers in each evaluation setting. Returns: condition -> scheduler -> evaluation."""
-        results = {}
-        for done, (name, each) in enumerate(conditions.items()):
-            self.tell("comparing schedulers", done, len(conditions))
-            results[name] = each.run()
-        return results
+    def compare(self, comparisons: Sequence[GridComparison]) -> pd.DataFrame:
+        """Run comparisons. Returns: rows of all, see ``GridComparison.runs``."""
+        for done, each in enumerate(comparisons):
+            self.tell("comparing schedulers", done, len(comparisons))
+            each.run()
+        return pd.concat([each.runs for each in comparisons], ignore_index=True)
 
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """Evaluations of schedulers, and the layout of their table.
+    """Results of schedulers, and the layout of their table.
 
     Attributes:
-        measures: measures of the table, keys of ``MEASURES``.
+        results: rows of ``GridComparison.runs``; the condition is empty if there is a single one.
+        measures: measures of the table, keys of ``GRID_METRICS``.
         corner: heading of the column of conditions; empty for a single condition.
         paper: (condition, scheduler, measure) -> result of the paper.
         wide: whether schedulers are columns, which show the first measure; by default, schedulers are rows.
     """
 
     title: str
-    results: Results
+    results: pd.DataFrame
     measures: Sequence[str] = ("slowdown",)
     corner: str = ""
     paper: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
@@ -115,19 +108,20 @@ class Measured:
 
     def table(self) -> Table:
         """Return the table; the best scheduler of each condition is bold."""
+        compared = compare_by(self.results)
         if self.wide:
-            return table_by_row(self.title, self.corner, self.results, self.measures[0])
+            return table_by_condition(self.title, self.corner, compared, self.measures[0])
         quoted = {measure for _, _, measure in self.paper}
         names, headings = [*[self.corner] * bool(self.corner), "Scheduler"], []
         for measure in self.measures:
-            headings += [HEADINGS[measure], *["Paper"] * (measure in quoted)]
+            headings += [GRID_METRICS[measure].heading, *["Paper"] * (measure in quoted)]
         rows = []
-        for condition, row in self.results.items():
-            best = {measure: best_of(row, measure) for measure in self.measures}
-            for name, evaluation in row.items():
+        for condition, row in compared.items():
+            best = {measure: best_scheduler(row, measure) for measure in self.measures}
+            for name, measured in row.items():
                 cells: list[object] = [*[condition] * bool(self.corner), name]
                 for measure in self.measures:
-                    cells.append(measure_text(evaluation.interval(measure), bold=best[measure] == name))
+                    cells.append(mean_text(measured[measure].mean, bold=best[measure] == name))
                     cells += [self.paper.get((condition, name, measure), UNKNOWN)] * (measure in quoted)
                 rows.append(cells)
         return table_of(self.title, (*names, *headings), rows, "g", names=len(names))
@@ -137,8 +131,8 @@ class Measured:
         return {
             "title": self.title,
             "conditions": {
-                condition: {name: evaluation.summary() for name, evaluation in row.items()}
-                for condition, row in self.results.items()
+                str(condition): summary(rows)
+                for condition, rows in self.results.groupby("condition", sort=False)
             },
             "paper": [
                 {"condition": condition, "scheduler": name, "measure": measure, "figure": figure}
@@ -149,15 +143,10 @@ class Measured:
     def tidy(self) -> pd.DataFrame:
         """Return tidy results, one row per condition, scheduler and job set that is not empty.
 
-        Columns are ``part`` (the title), ``condition``, ``scheduler``, ``set``, and the mean of each of ``MEASURES``.
+        Columns are ``part`` (the title), ``condition``, ``scheduler``, ``set``, and each of ``GRID_METRICS``.
         """
-        tables = []
-        for condition, row in self.results.items():
-            for name, evaluation in row.items():
-                means = pd.DataFrame({measure: evaluation.by_set(measure)[0] for measure in MEASURES})
-                names = {"part": self.title, "condition": condition, "scheduler": name, "set": means.index}
-                tables.append(pd.concat([pd.DataFrame(names), means], axis=1))
-        return pd.concat(tables, ignore_index=True)
+        columns = ["part", "condition", "scheduler", "set", *GRID_METRICS]
+        return self.results.assign(part=self.title)[columns]
 
 
 def compared(
@@ -167,6 +156,7 @@ def compared(
     notes: Sequence[str],
     networks: Mapping[str, Path],
     pictures: Mapping[str, Callable[[], Figure]],
+    sets: int,
     tables: Sequence[Table] = (),
     extra: Mapping[str, Any] | None = None,
 ) -> Outcome:
@@ -175,7 +165,6 @@ def compared(
     Notes on the tables and on the training of ``networks``, policy files by name, are added; see ``Outcome``.
     """
     about = {each: read_about(path) for each, path in networks.items()}
-    count = len(next(iter(next(iter(parts[0].results.values())).values())).record.jobs)
     trained = "; ".join(
         f"{each} {said['iterations_trained']} ({said['training_cpu_s'] / 60:.1f})"
         for each, said in about.items()
@@ -185,7 +174,7 @@ def compared(
         pd.concat([part.tidy() for part in parts], ignore_index=True),
         [*(part.table() for part in parts), *tables],
         [
-            f"Means over the jobs of {count} unseen sets; ± is half a 95 % confidence interval, from the sets "
+            f"Means over the jobs of {sets} unseen sets; ± is half a 95 % confidence interval, from the sets "
             "(Student's t); the best is bold.",
             *notes,
             f"Iterations of training (minutes of CPU time): {trained}.",
@@ -202,7 +191,7 @@ def compared(
 
 def better(
     paper: str,
-    results: Results,
+    results: pd.DataFrame,
     one: str,
     others: Iterable[str],
     measure: str = "slowdown",
@@ -214,9 +203,10 @@ def better(
     With ``or_equal``, the claim also holds if the interval of the difference includes 0.
     """
     told, failed = [], []
-    for condition, row in results.items():
+    for condition, rows in ((str(name), rows) for name, rows in results.groupby("condition", sort=False)):
         for other in others:
-            change, half_width = relative_change(row[one], row[other], measure)
+            row = compare_metrics(rows, [one], other, [measure])[one]
+            change, half_width = row[measure].change
             text = f"{change:+.1%} ± {half_width:.1%} against {other}"
             told.append(f"{condition}: {text}" if condition else text)
             if not (change < 0 or (or_equal and change <= half_width)):

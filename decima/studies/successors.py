@@ -14,9 +14,9 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from decima.evaluation.grid import HEURISTIC_NAMES, LEARNED, TUNED
+from decima.evaluation.grid import HEURISTIC_NAMES, LEARNED, TUNED, compare_by, load_name
 from decima.learning.metrics import read_metrics
-from decima.show.grid_report import load_name, plot_bars
+from decima.show.grid_report import plot_bars
 from decima.show.style import count_iterations, draw_curve, finish_axes, legend_beside, new_axes, styles
 from decima.studies.grid_study import GridStudy, Measured, better, compared
 from decima.studies.outcome import Outcome
@@ -45,7 +45,7 @@ def fig2(study: GridStudy, weights: Sequence[Weights]) -> Outcome:
     networks = dict(zip(variants, files.values(), strict=True))
     learned = next(iter(configs.values()))
     config = study.config("cnn", jobs__load=LOAD)
-    results = study.compare({"": study.conditions(config, networks)})
+    results = study.compare([study.comparison("", config, networks)])
     curves = {name: read_metrics(path.parent / "metrics.jsonl") for name, path in networks.items()}
     return compared(
         "cnn-fig2",
@@ -60,6 +60,7 @@ def fig2(study: GridStudy, weights: Sequence[Weights]) -> Outcome:
         ],
         networks,
         {"cnn-fig2": partial(plot_curves, curves)},
+        study.sets,
         extra={"learning_curves": curves},
     )
 
@@ -68,14 +69,15 @@ def fig3(study: GridStudy) -> Outcome:
     """Compare a network for two machines with heuristics."""
     config = study.config("cnn", jobs__load=LOAD, grid__machines=2)
     networks = {"cnn": study.train({"cnn-fig3": config})["cnn-fig3"]}
-    results = study.compare({"": study.conditions(config, networks, HEURISTIC_NAMES)})
+    results = study.compare([study.comparison("", config, networks, HEURISTIC_NAMES)])
     return compared(
         "cnn-fig3",
         [Measured(f"Two machines, load {load_name(LOAD)}", results, MEASURES)],
         [better("On two machines it is better than SJF and Packer.", results, "cnn", ["sjf", "packer"])],
         ["Its actions are pairs of a visible job and a machine. The paper gives pictures."],
         networks,
-        {"cnn-fig3": partial(plot_bars, results, MEASURES)},
+        {"cnn-fig3": partial(plot_bars, compare_by(results), MEASURES)},
+        study.sets,
     )
 
 
@@ -128,10 +130,10 @@ def a2c_tables(study: GridStudy, log: Path | None, log_load: float) -> Outcome:
     assert isinstance(learned, tuple)
     networks = study.train({A2C: config})
     at_rates = {rate: study.config("a2c", jobs__rate=rate) for rate in RATES}
-    conditions = {
-        f"rate {rate:g}": study.conditions(each, dict(networks), HEURISTICS)
+    comparisons = [
+        study.comparison(f"rate {rate:g}", each, dict(networks), HEURISTICS)
         for rate, each in at_rates.items()
-    }
+    ]
     sets = max(2, round(config.episodes.sets * ARCHITECTURE_SETS))
     size = {"episodes__sets": sets, "episodes__at_once": ARCHITECTURE_AT_ONCE}
     shapes = {
@@ -140,19 +142,19 @@ def a2c_tables(study: GridStudy, log: Path | None, log_load: float) -> Outcome:
     }
     files = dict(zip(ARCHITECTURES, study.train(shapes).values(), strict=True))
     networks |= files
-    conditions["architectures"] = study.conditions(at_rates[ARCHITECTURE_RATE], files, ())
+    comparisons.append(study.comparison("architectures", at_rates[ARCHITECTURE_RATE], files, ()))
     if of_log is not None:
         networks["log"] = study.train({"a2c-log": of_log})["a2c-log"]
-        conditions["log"] = study.conditions(of_log, {A2C: networks["log"]}, HEURISTICS)
-    results = study.compare(conditions)
-    rates = {name: row for name, row in results.items() if name.startswith("rate")}
-    lower = {name: rates[name] for name in ("rate 0.6", "rate 0.7", "rate 0.8")}
+        comparisons.append(study.comparison("log", of_log, {A2C: networks["log"]}, HEURISTICS))
+    results = study.compare(comparisons)
+    rates = results[results["condition"].str.startswith("rate")]
+    lower = rates[rates["condition"].isin(["rate 0.6", "rate 0.7", "rate 0.8"])]
     shape = next(iter(shapes.values()))
     parts = [
         Measured("Rates of arrival", rates, A2C_MEASURES, "Rate", PAPER),
         Measured(
             f"Architectures at rate {ARCHITECTURE_RATE:g}, {shape.iterations} iterations of {sets} sets",
-            {"": results["architectures"]},
+            results[results["condition"] == "architectures"].assign(condition=""),
             A2C_MEASURES,
         ),
     ]
@@ -161,7 +163,8 @@ def a2c_tables(study: GridStudy, log: Path | None, log_load: float) -> Outcome:
         "Only those of the paper's figures are shown that agree with its description of jobs.",
     ]
     if log is not None and summary is not None:
-        parts.append(Measured(f"{log.name}, load {load_name(log_load)}", {"": results["log"]}, A2C_MEASURES))
+        of_condition = results[results["condition"] == "log"].assign(condition="")
+        parts.append(Measured(f"{log.name}, load {load_name(log_load)}", of_condition, A2C_MEASURES))
         notes.insert(0, summary)
     else:
         notes.append("A real log is left out: --log FILE.swf.gz names one.")
@@ -174,5 +177,6 @@ def a2c_tables(study: GridStudy, log: Path | None, log_load: float) -> Outcome:
         ],
         notes,
         networks,
-        {"a2c-tables": partial(plot_bars, rates, A2C_MEASURES)},
+        {"a2c-tables": partial(plot_bars, compare_by(rates), A2C_MEASURES)},
+        study.sets,
     )

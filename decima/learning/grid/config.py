@@ -2,76 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from importlib import resources
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
-
-from pydantic import model_validator
+from typing import Literal
 
 from decima import settings
-from decima.policy.grid import GridPolicyConfig, GridSection, Mask, NetworkSection
-from decima.settings import Count, LearningRate, Positive, Recipes, Section, Share, Weight, described
-from workloads.grid_jobs import DISTRIBUTIONS, JobDistribution, JobSets, draw_jobs
-from workloads.sources.swf import read_swf, swf_jobs
+from decima.policy.grid_config import GridPolicyConfig, GridSection, JobsSection, Mask, NetworkSection
+from decima.settings import Count, LearningRate, Recipes, Section, Share, Weight, described
 
-if TYPE_CHECKING:
-    from simulator.grid.config import GridConfig
-
-__all__ = ["RECIPES", "CloningSection", "DeepRMConfig", "JobsSection"]
+__all__ = ["RECIPES", "CloningSection", "DeepRMConfig"]
 
 RECIPES = Recipes(resources.files("decima.learning.grid") / "recipes")
-
-
-class JobsSection(Section):
-    """Jobs: drawn from DeepRM's distributions, or from a log."""
-
-    distribution: Literal["code", "paper", "coarse"] = described(
-        "code",
-        "distribution of DeepRM's jobs: of its code, of its paper, or of its paper rounded to 10 units",
-    )
-    log: Path | None = described(
-        None, "log in Standard Workload Format (SWF) from which jobs are drawn instead"
-    )
-    load: Positive | tuple[Positive, ...] | None = described(
-        0.7, "average share of each resource that jobs need; sets take loads of a list in turn"
-    )
-    rate: Share | tuple[Share, ...] | None = described(
-        None, "probability that a job arrives in a step, instead of a load; sets take rates of a list in turn"
-    )
-    steps: Count = described(50, "number of steps in which jobs arrive")
-
-    @model_validator(mode="after")
-    def _check(self) -> JobsSection:
-        if (self.load is None) == (self.rate is None):
-            raise ValueError("expected either load or rate; the other must be null")
-        if self.log is not None and not isinstance(self.load, float):
-            raise ValueError("load: a log is drawn from by one load")
-        return self
-
-    def draw(self, grid: GridConfig, sets: int, seed: int) -> JobSets:
-        """Draw sets of jobs.
-
-        Raises:
-            WorkloadError: the log cannot be read, or the load cannot be reached.
-        """
-        if isinstance(self.load, float) and self.log is not None:
-            log, load = read_swf(self.log), self.load * grid.machines
-            return swf_jobs(log, load=load, sets=sets, steps=self.steps, slots=grid.units, seed=seed)
-        jobs = self.distribution_on(grid)
-        return draw_jobs(jobs, load=self.load, rate=self.rate, steps=self.steps, sets=sets, seed=seed)
-
-    def distribution_on(self, grid: GridConfig) -> JobDistribution:
-        """Return the distribution of jobs, scaled so that loads are shares of all machines."""
-        return replace(DISTRIBUTIONS[self.distribution], slots=grid.machines * grid.units)
-
-    def loads(self, grid: GridConfig) -> tuple[float, ...]:
-        """Return the loads that sets take in turn."""
-        if self.load is not None:
-            return self.load if isinstance(self.load, tuple) else (self.load,)
-        assert self.rate is not None
-        rates = self.rate if isinstance(self.rate, tuple) else (self.rate,)
-        return tuple(map(self.distribution_on(grid).load, rates))
 
 
 class EpisodesSection(Section):

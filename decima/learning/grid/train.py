@@ -17,15 +17,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from decima.evaluation.grid import MEASURES, TRAINING_SEED, Evaluation, evaluate, heuristics_for
+from decima.evaluation.grid import TRAINING_SEED, evaluate, heuristics_for
+from decima.evaluation.metrics import GRID_METRICS, compare_metrics
+from decima.learning import metrics
 from decima.learning.checkpoint import copy_weights
 from decima.learning.cluster.updates import clone_epochs, policy_gradient, take_step
 from decima.learning.grid.config import DeepRMConfig
 from decima.learning.grid.rollout import (
     BASELINES,
-    Episodes,
-    Recorder,
-    Seen,
+    GridEpisodes,
+    GridSamples,
     join,
     n_step_returns,
     returns_to_go,
@@ -33,18 +34,20 @@ from decima.learning.grid.rollout import (
     roll_out_sets,
 )
 from decima.learning.loop import TrainingLoop
-from decima.learning.metrics import GRID_METRICS, Validation
+from decima.learning.metrics import Validation
 from decima.policy.grid import (
     CLONING,
     VALIDATED,
-    Actor,
+    GridActor,
+    build_actor,
+    build_network,
     load_network,
     log_probabilities,
     read_about,
     save_network,
 )
 from decima.policy.parts import PolicyFileError
-from decima.schedulers.grid import ShortestJobFirst, make_heuristic
+from decima.schedulers.grid import GridScheduler, ShortestJobFirst, make_heuristic
 from decima.settings import TrainingError
 from simulator.grid.grid import Grid, GridRecord
 from workloads.arrivals import RandomStream, random_stream
@@ -62,7 +65,7 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
     """Training run on DeepRM's grid, see ``TrainingLoop``.
 
     More than one worker requires ``episodes.lockstep``. Results are means on the validation sets by measure, see
-    ``decima.evaluation.grid.MEASURES``.
+    ``decima.evaluation.metrics.GRID_METRICS``.
 
     Raises:
         WorkloadError: the jobs cannot be drawn, or do not fit the grid.
@@ -70,7 +73,7 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
         TrainingError: several workers without ``episodes.lockstep``, or see ``TrainingLoop``.
     """
 
-    METRICS = GRID_METRICS
+    METRICS = metrics.GRID_METRICS
     NAME = "deeprm"
 
     def __init__(
@@ -87,10 +90,10 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
         self._grid = config.grid.build()
         self._jobs = self._draw(config.episodes.sets, TRAINING_SEED)
         torch.manual_seed(config.seed)
-        networks: dict[str, nn.Module] = {"actor": config.policy.build()}
+        networks: dict[str, nn.Module] = {"actor": build_actor(config.policy)}
         self._value_scale = 1.0
         if update.algorithm == "a2c":
-            networks["critic"] = config.network.build(self._grid, 1)
+            networks["critic"] = build_network(self._grid, 1, **config.network.model_dump())
             self._value_scale = self._usual_return()
         self.networks = nn.ModuleDict(networks).to(self._device)
         rates = self._rates(0)
@@ -136,7 +139,9 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
                 tally.pending = 0
         return {**tally.metrics(), "learning_rate": rates["actor"], "iteration_cpu_s": self.cpu_s - begun_s}
 
-    def _roll_out(self, sets: JobSets, iteration: int, first: int, random: np.random.Generator) -> Episodes:
+    def _roll_out(
+        self, sets: JobSets, iteration: int, first: int, random: np.random.Generator
+    ) -> GridEpisodes:
         """Run the episodes of some sets; ``first`` is the index of the first set in the iteration.
 
         A single lock-step draws from ``random``; of several, each draws from its own random stream.
@@ -155,7 +160,7 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
         parts = self._map(partial(roll_out_sets, weights), work)
         return join(parts, sets[np.repeat(np.arange(len(sets)), per_set)])
 
-    def _learn_from(self, run: Episodes, random: np.random.Generator, tally: _Tally) -> None:
+    def _learn_from(self, run: GridEpisodes, random: np.random.Generator, tally: _Tally) -> None:
         """Accumulate the policy gradient of the episodes of a pass, and fit the critic.
 
         The advantage is the return (DeepRM, section 3.3), or with a critic the n-step return minus the value; in both
@@ -174,43 +179,40 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
             self._fit_critic(run, returns, random, tally)
         tally.add_episodes(run, per_set)
 
-    def _add_gradients(self, choices: Seen, advantages: NDArray[np.float64], tally: _Tally) -> None:
+    def _add_gradients(self, choices: GridSamples, advantages: NDArray[np.float64], tally: _Tally) -> None:
         """Accumulate the policy gradient of all choices, given the advantages of all episodes, [S, N]."""
-        steps = list(choices.steps())
-        asked = [row[choices.episode[own]] for own, row in zip(steps, advantages, strict=True)]
+        gains = advantages[choices.step, choices.episode]
         if self.config.update.normalise and len(choices):
-            spread = max(float(np.concatenate(asked).std()), 1e-9)
-            asked = [row / spread for row in asked]
-        for own, advantage in zip(steps, asked, strict=True):
-            if advantage.size:
-                _, entropy = policy_gradient(
-                    *_evaluate(self._actor, choices, own), advantage, self.config.update.entropy
-                )
-                tally.pending += advantage.size
-                tally.add(samples=advantage.size, entropy=entropy, squares=float(np.square(advantage).sum()))
+            gains /= max(float(gains.std()), 1e-9)
+        for part in choices.by_step():
+            sampled = _evaluate(self._actor, choices, part)
+            _, entropy = policy_gradient(*sampled, gains[part], self.config.update.entropy)
+            size = part.stop - part.start
+            tally.pending += size
+            tally.add(samples=size, entropy=entropy, squares=float(np.square(gains[part]).sum()))
 
     # The critic of A2cScheduler.
 
-    def _values(self, run: Episodes) -> NDArray[np.float64]:
+    def _values(self, run: GridEpisodes) -> NDArray[np.float64]:
         """Return the critic's value of each state, float64 [S + 1, N]; 0 after the end of an episode."""
         values, critic, states = np.zeros(run.clock.shape), self.networks["critic"], run.states
         assert states is not None
         with torch.no_grad():
-            for row, own in zip(values, states.steps(), strict=False):
-                pictures = torch.from_numpy(states.pictures[own]).to(self._device)
-                row[states.episode[own]] = critic(pictures)[:, 0].double().cpu().numpy()
+            for part in states.by_step():
+                pictures = torch.from_numpy(states.pictures[part]).to(self._device)
+                found = critic(pictures)[:, 0].double().cpu().numpy()
+                values[states.step[part], states.episode[part]] = found
         return values * self._value_scale
 
     def _fit_critic(
-        self, run: Episodes, returns: NDArray[np.float64], random: np.random.Generator, tally: _Tally
+        self, run: GridEpisodes, returns: NDArray[np.float64], random: np.random.Generator, tally: _Tally
     ) -> None:
         """Fit the critic to the returns of all states, by gradient steps on the squared error."""
         update, states = self.config.update, run.states
         assert states is not None
         critic, optimiser = self.networks["critic"], self.optimisers["critic"]
         pictures = torch.from_numpy(states.pictures)
-        step = np.repeat(np.arange(len(states.counts)), states.counts)
-        targets = torch.from_numpy(returns[step, states.episode] / self._value_scale).float()
+        targets = torch.from_numpy(returns[states.step, states.episode] / self._value_scale).float()
         for _ in range(update.critic_epochs):
             total = 0.0
             for part in map(torch.from_numpy, _parts(random, len(targets), update.critic_minibatch)):
@@ -223,7 +225,8 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
 
     def _usual_return(self) -> float:
         """Return the mean absolute return of shortest job first, the unit of the critic's output."""
-        run = roll_out(Grid(self._grid, self._jobs), Recorder(ShortestJobFirst()))
+        heuristic = ShortestJobFirst()
+        run = roll_out(Grid(self._grid, self._jobs), lambda grid, view: heuristic(grid))
         returns = returns_to_go(run.rewards, run.clock, self.config.update.discount)
         return max(float(np.abs(returns).mean()), 1.0)
 
@@ -243,7 +246,7 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
         heuristics, found = heuristics_for(self._grid, self._jobs), dict[str, Any]()
         for name, heuristic in heuristics.items():
             self._progress(phase, len(found), len(heuristics))
-            found[name] = _means(evaluate(self._grid, self._validation_sets, {name: heuristic})[name])
+            found[name] = self._means(heuristic)
         self._progress(phase, len(found), len(heuristics))
         return found
 
@@ -251,9 +254,14 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
         cloning = self.config.behaviour_cloning
         assert cloning is not None
         grid = Grid(self._grid, self._draw(cloning.sets, CLONING_SEED))
-        recorder = Recorder(make_heuristic(cloning.heuristic), self.config.episodes.mask)
+        heuristic = make_heuristic(cloning.heuristic)
         phase = f"sets of jobs, booked by {cloning.heuristic} to clone"
-        choices = roll_out(grid, recorder, on_step=partial(self._progress, phase)).choices
+        choices = roll_out(
+            grid,
+            lambda grid, view: heuristic(grid),
+            self.config.episodes.mask,
+            on_step=partial(self._progress, phase),
+        ).choices
         random = random_stream(self.config.seed, RandomStream.POLICY, CLONING)
         yield from clone_epochs(
             partial(_evaluate, self._actor, choices),
@@ -270,12 +278,17 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
     def _validate(self) -> Validation:
         random = random_stream(self.config.seed, RandomStream.POLICY, VALIDATED)
         network = copy.deepcopy(self._actor).cpu()
-        actor = Actor(network, random, mask=self.config.episodes.mask)
-        means = _means(evaluate(self._grid, self._validation_sets, {self.NAME: actor})[self.NAME])
+        means = self._means(GridActor(network, random, mask=self.config.episodes.mask))
         objective = self._objective(means)
         best = min(map(self._objective, self._reference.values()))
         measured = {f"validation_{name}": value for name, value in means.items()}
         return Validation(objective, abs(best), (best - objective) / abs(best), means, measured)
+
+    def _means(self, scheduler: GridScheduler) -> dict[str, float]:
+        """Run a scheduler on the validation sets; return the means of ``decima.evaluation.metrics.GRID_METRICS``."""
+        runs = evaluate(self._grid, self._validation_sets, {self.NAME: scheduler})
+        row = compare_metrics(runs, [self.NAME], None, GRID_METRICS)[self.NAME]
+        return {name: each.mean.mean for name, each in row.items()}
 
     def _objective(self, means: Mapping[str, float]) -> float:
         """Return the value to minimise: the objective, with the opposite sign for utilisation."""
@@ -298,11 +311,9 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
         save_network(path, network, self.config.policy, about)
 
 
-def _means(evaluation: Evaluation) -> dict[str, float]:
-    return {name: evaluation.mean(name) for name in MEASURES}
-
-
-def _evaluate(actor: nn.Module, choices: Seen, part: slice | NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+def _evaluate(
+    actor: nn.Module, choices: GridSamples, part: slice | NDArray[np.int64]
+) -> tuple[Tensor, Tensor]:
     """Return log-probability and entropy of the choices in ``part``, float [n] each, with gradients."""
     device = next(actor.parameters()).device
     allowed = None if choices.allowed is None else torch.from_numpy(choices.allowed[part]).to(device)
@@ -335,7 +346,7 @@ class _Tally:
         for name, value in values.items():
             self._sums[name] += value
 
-    def add_episodes(self, run: Episodes, per_set: int) -> None:
+    def add_episodes(self, run: GridEpisodes, per_set: int) -> None:
         self._returns.append(run.rewards.sum(axis=0).reshape(-1, per_set))
         self._records.append(run.record)
 

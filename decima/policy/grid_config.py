@@ -1,0 +1,150 @@
+"""Settings of DeepRM: the grid, its jobs, and the network that schedules them. This module does not import PyTorch.
+
+They are sections of the settings of a training, see ``decima.learning.grid.config``. A policy file contains those of
+the grid and the network.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from pydantic import model_validator
+
+from decima.settings import Count, Positive, Section, Share, Whole, described
+from simulator.grid.config import DEEPRM, PAPER, GridConfig, Objective, Picture
+from workloads.grid_jobs import DISTRIBUTIONS, JobDistribution, JobSets, draw_jobs
+from workloads.sources.swf import SwfLog, read_swf, swf_jobs
+
+__all__ = ["GridPolicyConfig", "GridSection", "JobsSection", "Mask", "NetworkSection"]
+
+#: Kind of action mask, see ``decima.policy.grid.GridActor``.
+Mask = Literal["all", "bookable", "startable"]
+
+
+class GridSection(Section):
+    """Machines, queue, picture and reward; see ``simulator.grid.GridConfig``."""
+
+    machines: Count = described(1, "number of machines; action i * visible_jobs + j books job j on machine i")
+    units: Count = described(10, "units of each resource on each machine")
+    visible_jobs: Count = described(10, "jobs of the queue that can be seen and chosen")
+    slot_width: Count = described(10, "columns of a job's picture: most units that it needs")
+    horizon: Count = described(20, "steps that can be booked ahead: the longest job")
+    backlog: Whole = described(60, "jobs that wait behind the visible ones; more are dropped")
+    max_steps: Count = described(1000, "step after which an episode ends")
+    objective: Objective = described("slowdown", "quantity that the rewards add up to")
+    machine_weights: tuple[float, ...] = described((), "alpha: weight of jobs on each machine; 1 if empty")
+    queue_weight: float = described(1.0, "beta: weight of visible jobs")
+    backlog_weight: float = described(1.0, "gamma: weight of jobs in the backlog")
+    picture: Picture = described("binary", "running jobs: binary cells, or a shade per job")
+    arrival_column: bool = described(
+        False, "whether the picture shows the number of steps since the last arrival"
+    )
+    semantics: Literal["paper", "deeprm"] = described(
+        "paper", "semantics of the paper, or of its published code"
+    )
+
+    def build(self) -> GridConfig:
+        """Return the grid's configuration."""
+        values = {name: getattr(self, name) for name in type(self).model_fields}
+        return GridConfig(**{**values, "semantics": DEEPRM if self.semantics == "deeprm" else PAPER})
+
+
+class NetworkSection(Section):
+    """Network of the actor; a critic has a network of the same shape."""
+
+    filters: Whole = described(0, "filters of a convolution on the picture; 0 for none")
+    kernel: Count = described(2, "rows and columns of a filter")
+    pooling: bool = described(False, "whether 2 x 2 max pooling follows the convolution")
+    reshape: bool = described(False, "one channel per resource; with a convolution only")
+    hidden: tuple[Count, ...] = described((20,), "units of each hidden layer", min_length=1)
+
+
+class GridPolicyConfig(Section):
+    """Configuration of an actor for DeepRM's grid."""
+
+    grid: GridSection = GridSection()
+    network: NetworkSection = NetworkSection()
+    mask: Mask = "startable"
+
+    @property
+    def sizes(self) -> str:
+        """Sizes of input, output and layers, described in one line."""
+        grid = self.grid.build()
+        rows, columns = grid.picture_shape
+        layers = ", ".join(f"{name} {value}" for name, value in self.network.model_dump().items())
+        return f"pictures of {rows} x {columns} and {grid.num_actions} actions ({layers})"
+
+
+class JobsSection(Section):
+    """Jobs: drawn from DeepRM's distributions, or from a log."""
+
+    distribution: Literal["code", "paper", "coarse"] = described(
+        "code",
+        "distribution of DeepRM's jobs: of its code, of its paper, or of its paper rounded to 10 units",
+    )
+    log: Path | None = described(
+        None, "log in Standard Workload Format (SWF) from which jobs are drawn instead"
+    )
+    load: Positive | tuple[Positive, ...] | None = described(
+        0.7, "average share of each resource that jobs need; sets take loads of a list in turn"
+    )
+    rate: Share | tuple[Share, ...] | None = described(
+        None, "probability that a job arrives in a step, instead of a load; sets take rates of a list in turn"
+    )
+    steps: Count = described(50, "number of steps in which jobs arrive")
+
+    @model_validator(mode="after")
+    def _check(self) -> JobsSection:
+        if (self.load is None) == (self.rate is None):
+            raise ValueError("expected either load or rate; the other must be null")
+        if self.log is not None and not isinstance(self.load, float):
+            raise ValueError("load: a log is drawn from by one load")
+        return self
+
+    @cached_property
+    def swf_log(self) -> SwfLog:
+        """The log, read once.
+
+        Raises:
+            WorkloadError: the log cannot be read.
+        """
+        assert self.log is not None
+        return read_swf(self.log)
+
+    @property
+    def name(self) -> str:
+        """Name of the log or of the distribution."""
+        return self.distribution if self.log is None else self.swf_log.name
+
+    def draw(self, grid: GridConfig, sets: int, seed: int) -> JobSets:
+        """Draw sets of jobs.
+
+        Raises:
+            WorkloadError: the log cannot be read, or the load cannot be reached.
+        """
+        if self.log is not None:
+            assert isinstance(self.load, float)
+            load = self.load * grid.machines
+            return swf_jobs(self.swf_log, load=load, sets=sets, steps=self.steps, slots=grid.units, seed=seed)
+        jobs = self.distribution_on(grid)
+        return draw_jobs(jobs, load=self.load, rate=self.rate, steps=self.steps, sets=sets, seed=seed)
+
+    def distribution_on(self, grid: GridConfig) -> JobDistribution:
+        """Return the distribution of jobs, scaled so that loads are shares of all machines."""
+        return replace(DISTRIBUTIONS[self.distribution], slots=grid.machines * grid.units)
+
+    def loads(self, grid: GridConfig) -> tuple[float, ...]:
+        """Return the loads that sets take in turn."""
+        if self.load is not None:
+            return self.load if isinstance(self.load, tuple) else (self.load,)
+        assert self.rate is not None
+        rates = self.rate if isinstance(self.rate, tuple) else (self.rate,)
+        return tuple(map(self.distribution_on(grid).load, rates))
+
+    def highest_load(self, grid: GridConfig) -> float:
+        """Return the load with a job in every step; infinite for a log."""
+        return math.inf if self.log is not None else self.distribution_on(grid).load(1.0)
