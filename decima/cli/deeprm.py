@@ -157,7 +157,9 @@ def _comparison(options: dict[str, Any]) -> GridComparison:
         log=log,
         heuristics=[name.strip() for name in options["heuristics"].split(",")],
         network=options["checkpoint"] or (SHIPPED_NETWORK if fits else None),
-        **{name: options[name] for name in ("distribution", "machines", "semantics", "sets", "steps", "seed")},
+        **{
+            name: options[name] for name in ("distribution", "machines", "semantics", "sets", "steps", "seed")
+        },
     )
 
 

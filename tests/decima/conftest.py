@@ -50,12 +50,12 @@ def network(tmp_path: Path) -> Callable[..., Path]:
         import torch  # takes long, and few tests need it
 
         from decima.learning.grid.config import DeepRMConfig
-        from decima.policy.grid import save_network
+        from decima.policy.grid import build_actor, save_network
 
         config = DeepRMConfig.model_validate({"grid": grid})
         torch.manual_seed(0)
         path = tmp_path / "policy.npz"
-        save_network(path, config.policy.build(), config.policy, {"config": config.model_dump(mode="json")})
+        save_network(path, build_actor(config.policy), config.policy, {"config": config.model_dump(mode="json")})
         return path
 
     return make

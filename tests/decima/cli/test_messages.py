@@ -14,7 +14,8 @@ from decima.evaluation.conditions import CompareError
 from decima.outputs import OutputError
 from decima.policy.config import SHORTCUT_POLICY
 from decima.policy.files import save_policy
-from decima.policy.grid import GridPolicyConfig, save_network
+from decima.policy.grid import build_actor, save_network
+from decima.policy.grid_config import GridPolicyConfig
 from decima.policy.parts import PolicyFileError
 from decima.policy.policy import Policy
 from decima.policy.scheduler import NeuralScheduler
@@ -41,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("checkpoint.pt", "config.yaml"):
         (folder / "trained" / name).write_text("iterations: 1\n")
     config = GridPolicyConfig()
-    save_network(folder / "grid" / "policy.npz", config.build(), config, {})
+    save_network(folder / "grid" / "policy.npz", build_actor(config), config, {})
     return folder
 
 

@@ -20,20 +20,19 @@ from decima.policy.grid import (
     CLONING,
     COMPARED,
     VALIDATED,
-    Actor,
-    GridPolicyConfig,
-    GridSection,
-    Mask,
-    NetworkSection,
+    GridActor,
     PictureLinear,
     Resources,
     add_outer,
+    build_actor,
     build_network,
     load_network,
     log_probabilities,
+    look,
     read_about,
     save_network,
 )
+from decima.policy.grid_config import GridPolicyConfig, GridSection, Mask, NetworkSection
 from decima.policy.parts import NotFiniteError
 from simulator.grid import DEEPRM, PAPER, GridConfig
 from tests.cases import cases
@@ -93,7 +92,7 @@ def test_sections_and_pictures_of_networks() -> None:
     assert GridSection(semantics="deeprm").build() == GridConfig(semantics=DEEPRM, max_steps=1000)
     config = GridPolicyConfig()
     assert config.mask == "startable"
-    assert count(config.build()) == 89_451
+    assert count(build_actor(config)) == 89_451
     assert config.sizes.startswith("pictures of 20 x 223 and 11 actions (filters 0, kernel 2, pooling False, ")
     config = GridConfig(
         num_resources=3, units=2, visible_jobs=2, slot_width=2, horizon=3, backlog=4, arrival_column=True
@@ -172,7 +171,7 @@ Damage = Callable[[Arrays], object]
 
 def written(path: Path, config: GridPolicyConfig, **about: Any) -> torch.nn.Module:
     """Return the network of a file."""
-    actor = config.build()
+    actor = build_actor(config)
     save_network(path, actor, config, about)
     return actor
 
@@ -235,8 +234,8 @@ WRONG_HEAD = "the text 'network' is malformed"
 DAMAGES: dict[str, tuple[Damage, str]] = {
     "version": (head(version=1), "format version 2 expected, got 1"),
     "no config": (head(config=None), f"{WRONG_HEAD}: config: expected an object"),
-    "unknown key": (config(colour="red"), "config: colour: unknown key"),
-    "wrong value": (config(grid={"units": "many"}), "config: grid.units: expected a valid integer"),
+    "unknown key": (config(colour="red"), "network config: colour: unknown key"),
+    "wrong value": (config(grid={"units": "many"}), "network config: grid.units: expected a valid integer"),
     "impossible grid": (config(grid={"units": 5}), "config: slot_width must be at most the 5 units"),
     "filters too large": (config(network={"filters": 2, "kernel": 30}), "config: a picture of 20 x "),
     "huge": (config(network={"hidden": [10**9]}), "0.bias must be float of shape (1000000000,)"),
@@ -273,10 +272,10 @@ def test_networks_are_asked_where_there_is_a_choice() -> None:
     grid = grid_of(BUSY, BUSY[:1])
     grid.step([0, 2])
     for mask, asked in (("all", [0, 1]), ("bookable", [0, 1]), ("startable", [1])):
-        actions, seen = Actor(Fixed(9.0, 8.0, 0.0), mask=mask).decide(grid)
-        assert (seen.episode.tolist(), seen.action.tolist()) == (asked, actions[asked].tolist())
-        assert torch.equal(seen.pictures, torch.from_numpy(grid.pictures[asked]))
-    assert actions.tolist() == [2, 0]
+        view = look(grid, mask)
+        assert view.episode.tolist() == asked
+        np.testing.assert_array_equal(view.pictures, grid.pictures[asked])
+    assert GridActor(Fixed(9.0, 8.0, 0.0), mask="startable")(grid).tolist() == [2, 0]
 
 
 @cases("mask, allowed", ("all", None), ("bookable", [[0, 1, 1]]), ("startable", np.zeros((0, 3))))
@@ -284,7 +283,7 @@ def test_a_mask_says_what_is_possible(mask: Mask, allowed: object) -> None:
     """The first job runs, the second waits in slot 1, slot 0 is empty."""
     grid = grid_of(BUSY)
     grid.step([0])
-    found = Actor(Fixed(0.0, 0.0, 0.0), mask=mask).decide(grid)[1].allowed
+    found = look(grid, mask).allowed
     if allowed is None:
         assert found is None
     else:
@@ -296,12 +295,12 @@ def test_actors_choose_the_likeliest_of_live_episodes() -> None:
     for actions in ([0, 0], [2, 2]):
         grid.step(actions)
     assert grid.done.tolist() == [True, False]
-    assert Actor(Fixed(1.0, 0.0, 0.0), mask="all").decide(grid)[1].episode.tolist() == [1]
+    assert look(grid, "all").episode.tolist() == [1]
     grid = grid_of(BUSY, BUSY[:1])
-    assert Actor(Fixed(-1.0, 5.0, 1.0), mask="all")(grid).tolist() == [1, 1]
-    assert Actor(Fixed(-1.0, 5.0, 1.0))(grid).tolist() == [1, 2]
+    assert GridActor(Fixed(-1.0, 5.0, 1.0), mask="all")(grid).tolist() == [1, 1]
+    assert GridActor(Fixed(-1.0, 5.0, 1.0))(grid).tolist() == [1, 2]
     with pytest.raises(NotFiniteError, match="probability"):
-        Actor(Fixed(np.nan, 0.0, 0.0))(grid_of(BUSY))
+        GridActor(Fixed(np.nan, 0.0, 0.0))(grid_of(BUSY))
 
 
 def test_what_is_not_allowed_has_a_probability_of_zero_and_no_gradient() -> None:
@@ -324,7 +323,7 @@ def test_actions_are_drawn_as_often_as_they_are_likely(mask: Mask, likely: list[
     """Episodes have a job in slot 0 only."""
     number, scores = 4000, np.array([0.5, -0.3, 1.1])
     grid = grid_of(*[BUSY[:1]] * number)
-    actions = Actor(Fixed(*scores), np.random.default_rng(1), mask=mask)(grid)
+    actions = GridActor(Fixed(*scores), np.random.default_rng(1), mask=mask)(grid)
     expected = np.zeros(3)
     expected[likely] = np.exp(scores[likely]) / np.exp(scores[likely]).sum()
     found = np.bincount(actions, minlength=3) / number

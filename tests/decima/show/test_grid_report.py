@@ -5,9 +5,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from decima.evaluation.grid import Evaluation, evaluate
+from decima.evaluation.grid import evaluate
+from decima.evaluation.metrics import GRID_METRICS, compare_metrics
 from decima.schedulers.grid import Packer, ShortestJobFirst, Tetris
-from decima.show.grid_report import plot_bars, plot_by_load
+from decima.show.grid_report import Compared, plot_bars, plot_by_load
 from decima.studies.deeprm import plot_learning, plot_lengths
 from decima.studies.successors import plot_curves
 from simulator.grid import GridConfig
@@ -23,15 +24,16 @@ for k, row in enumerate(CURVE[::10]):
 
 
 @pytest.fixture(scope="module")
-def results() -> dict[float, dict[str, Evaluation]]:
+def results() -> dict[float, Compared]:
     schedulers = {"sjf": ShortestJobFirst(), "packer": Packer(), "deeprm": Tetris(0.003)}
-    return {
-        load: evaluate(GridConfig(), draw_jobs(DISTRIBUTIONS["code"], load=load, sets=20, seed=1), schedulers)
-        for load in (0.3, 0.9, 1.5)
-    }
+    results: dict[float, Compared] = {}
+    for load in (0.3, 0.9, 1.5):
+        jobs = draw_jobs(DISTRIBUTIONS["code"], load=load, sets=20, seed=1)
+        results[load] = compare_metrics(evaluate(GridConfig(), jobs, schedulers), schedulers, None, GRID_METRICS)
+    return results
 
 
-def test_measures_bars_and_withheld_jobs(results: dict[float, dict[str, Evaluation]], tmp_path: Path) -> None:
+def test_measures_bars_and_withheld_jobs(results: dict[float, Compared], tmp_path: Path) -> None:
     assert difference(plot_by_load(results, "slowdown"), "deeprm-by-load", tmp_path) is None
     other = plot_by_load(results, "utilisation")
     assert other.axes[0].get_yscale() == "linear"

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from decima.evaluation.grid import Evaluation, Withholding, evaluate
-from decima.schedulers.grid import Packer, ShortestJobFirst
+from decima.evaluation.grid import Withholding, compare_by, evaluate
+from decima.schedulers.grid import Packer, ShortestJobFirst, play
 from decima.studies.deeprm import _learning_claims, by_length
 from decima.studies.grid_study import GridStudy, Measured, better
 from simulator.grid import Grid, GridConfig
@@ -14,17 +14,17 @@ from workloads import DISTRIBUTIONS, draw_jobs
 
 
 @pytest.fixture(scope="module")
-def results() -> dict[str, dict[str, Evaluation]]:
+def results() -> pd.DataFrame:
     jobs = draw_jobs(DISTRIBUTIONS["code"], load=1.3, sets=20, seed=1)
     both = {"sjf": ShortestJobFirst(), "packer": Packer()}
-    return {"": evaluate(GridConfig(), jobs, both)}
+    return evaluate(GridConfig(), jobs, both).assign(condition="")
 
 
-def test_claims_and_figures_of_the_paper(results: dict[str, dict[str, Evaluation]]) -> None:
+def test_claims_and_figures_of_the_paper(results: pd.DataFrame) -> None:
     assert better("", results, "sjf", ["packer"]).holds
     claim = better("", results, "packer", ["sjf"])
     assert not claim.holds
-    means = [results[""][name].mean("slowdown") for name in ("packer", "sjf")]
+    means = [compare_by(results)[""][name]["slowdown"].mean.mean for name in ("packer", "sjf")]
     assert claim.here.startswith(f"packer: {means[0] / means[1] - 1:+.1%} ±")
     assert not better("", results, "sjf", ["sjf"]).holds
     assert better("", results, "sjf", ["sjf"], or_equal=True).holds
@@ -36,7 +36,7 @@ def test_claims_and_figures_of_the_paper(results: dict[str, dict[str, Evaluation
     tidy = part.tidy()
     assert len(tidy) == 2 * 20
     for each, row in tidy.groupby("scheduler"):
-        assert row["slowdown"].tolist() == results[""][str(each)].by_set("slowdown")[0].tolist()
+        assert row["slowdown"].tolist() == results.loc[results["scheduler"] == each, "slowdown"].tolist()
 
 
 @cases(
@@ -57,9 +57,8 @@ def test_jobs_by_length_and_the_budget_of_a_study() -> None:
     jobs = draw_jobs(DISTRIBUTIONS["code"], load=1.3, sets=5, seed=1)
     grid = Grid(GridConfig(), jobs)
     watched = Withholding(Packer(), grid)
-    results = evaluate(GridConfig(), jobs, {"packer": watched})
-    table = by_length(results, {"packer": watched})
-    record = results["packer"].record
+    record = play(grid, watched)
+    table = by_length({"packer": record}, {"packer": watched})
     for length in (1, 12):
         of_length = record.is_job & (jobs.duration == length)
         assert table.loc[length, "jobs"] == of_length.sum()

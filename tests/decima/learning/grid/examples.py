@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from decima.learning.grid.config import DeepRMConfig
-from decima.learning.grid.rollout import Episodes, roll_out
-from decima.policy.grid import Actor, Mask, build_network
+from decima.learning.grid.rollout import GridEpisodes, roll_out
+from decima.policy.grid import GridActor, build_network
+from decima.policy.grid_config import Mask
 from decima.settings import parse_settings
 from simulator.grid import Grid, GridConfig
 from tests.decima.learning.cluster.examples import merged
@@ -70,11 +71,11 @@ def dense(network: nn.Module, pictures: Tensor) -> Tensor:
     return hidden @ last.weight.double().T + last.bias.double()
 
 
-def run(seed: int = 0, sets: int = 3, per_set: int = 4, mask: Mask = "startable", **changes: Any) -> Episodes:
+def run(seed: int = 0, sets: int = 3, per_set: int = 4, mask: Mask = "startable", **changes: Any) -> GridEpisodes:
     """Return episodes of an untrained network."""
     grid = tiny_grid(sets, per_set, seed=seed, **changes)
     network = build_network(grid.config, grid.config.num_actions)
-    return roll_out(grid, Actor(network, np.random.default_rng(seed), mask=mask))
+    return roll_out(grid, GridActor(network, np.random.default_rng(seed), mask=mask).decide, mask)
 
 
 def mean_of_others(returns: NDArray[np.float64], clock: NDArray[np.int32], per_set: int) -> NDArray[np.float64]:

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from decima.learning.grid.config import RECIPES, DeepRMConfig
-from decima.policy.grid import Resources
+from decima.policy.grid import Resources, build_actor
 from decima.settings import TrainingError, parse_settings, read_settings
 from simulator.grid import DEEPRM, PAPER, Grid, GridConfig
 from tests.cases import cases
@@ -30,7 +30,7 @@ def test_recipes_are_complete_settings(recipe: str, tmp_path: Path) -> None:
     config = read(recipe)
     grid = config.grid.build()
     Grid(grid, config.jobs.draw(grid, 3, 1))
-    network = config.network.build(grid, grid.num_actions)
+    network = build_actor(config.policy)
     assert list(network.parameters())[-1].shape == (grid.num_actions,)
     path = tmp_path / "mine.yaml"
     path.write_text(config.to_yaml())
@@ -43,7 +43,7 @@ def test_recipes_loads_and_rates() -> None:
     assert (deeprm.grid.units, deeprm.grid.visible_jobs, deeprm.grid.horizon) == (10, 10, 20)
     assert (deeprm.network.filters, deeprm.network.hidden) == (0, (20,))
     assert (cnn.network.filters, cnn.network.kernel, cnn.network.reshape) == (16, 2, True)
-    assert isinstance(cnn.network.build(cnn.grid.build(), 6)[0], Resources)
+    assert isinstance(build_actor(cnn.policy)[0], Resources)
     assert [recipe.update.algorithm for recipe in (deeprm, cnn, a2c)] == ["reinforce", "reinforce", "a2c"]
     assert (a2c.jobs.distribution, a2c.grid.units) == ("paper", 20)
     assert DeepRMConfig().grid.build() == GridConfig(max_steps=DeepRMConfig().grid.max_steps, semantics=PAPER)

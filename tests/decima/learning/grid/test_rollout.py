@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from decima.learning.grid.train import GridTraining
-from decima.policy.grid import Mask
+from decima.policy.grid_config import Mask
 from simulator.grid import Grid
 from tests.decima.learning.grid.examples import run, small, tiny_grid
 
@@ -15,8 +15,8 @@ def test_episodes_tell_what_was_seen_and_done(mask: Mask) -> None:
     episodes, grid = run(mask=mask), tiny_grid(3, 4, seed=0)
     choices = episodes.choices
     assert choices.action is not None
-    assert episodes.rewards.shape == (len(choices.counts), 12)
-    for number, own in enumerate(choices.steps()):
+    for number in range(len(episodes.rewards)):
+        own = choices.step == number
         np.testing.assert_array_equal(episodes.clock[number], grid.clock)
         np.testing.assert_array_equal(choices.pictures[own], grid.pictures[choices.episode[own]])
         actions = np.full(12, grid.config.num_actions - 1)
@@ -41,8 +41,8 @@ def test_what_ran_apart_is_joined_as_if_it_had_run_in_one_lockstep(
     choices, states = run.choices, run.states
     assert states is not None
     assert choices.action is not None
-    assert len(choices.counts) == len(states.counts) == len(run.rewards)
-    for number, (own, live) in enumerate(zip(choices.steps(), states.steps(), strict=True)):
+    for number in range(len(run.rewards)):
+        own, live = choices.step == number, states.step == number
         asked = choices.episode[own]
         np.testing.assert_array_equal(run.clock[number], grid.clock)
         np.testing.assert_array_equal(states.episode[live], np.flatnonzero(~grid.done))

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from decima.evaluation.grid import evaluate
 from decima.learning.grid import rollout as rollout_module
 from decima.learning.grid.config import DeepRMConfig
-from decima.learning.grid.rollout import Episodes, Recorder, Seen, roll_out
+from decima.learning.grid.rollout import GridEpisodes, GridSamples, roll_out
 from decima.learning.grid.train import CLONING_SEED, VALIDATION_SEED, GridTraining
 from decima.learning.metrics import GRID_METRICS
-from decima.policy.grid import VALIDATED, Actor, load_network, save_network
+from decima.policy.grid import VALIDATED, GridActor, build_actor, build_network, load_network, save_network
 from decima.policy.parts import PolicyFileError
 from decima.schedulers.grid import GridScheduler, ShortestJobFirst, play
 from decima.settings import TrainingError
@@ -50,7 +50,7 @@ def groups(learner: GridTraining) -> list[Grid]:
     return result
 
 
-def returns_of(run: Episodes, episode: int, discount: float) -> list[float]:
+def returns_of(run: GridEpisodes, episode: int, discount: float) -> list[float]:
     """Return the return of each action of one episode."""
     clock, rewards = run.clock[:, episode], run.rewards[:, episode]
     return [
@@ -59,7 +59,7 @@ def returns_of(run: Episodes, episode: int, discount: float) -> list[float]:
     ]
 
 
-def advantages(run: Episodes, config: DeepRMConfig) -> np.ndarray:
+def advantages(run: GridEpisodes, config: DeepRMConfig) -> np.ndarray:
     """Compute returns minus baselines [S, N], episode by episode."""
     per_set, update = config.episodes.per_set, config.update
     number = run.rewards.shape[1]
@@ -71,7 +71,7 @@ def advantages(run: Episodes, config: DeepRMConfig) -> np.ndarray:
     return by_step - np.repeat(means, per_set, axis=0).T
 
 
-def watched(grid: Grid, actor: Actor) -> tuple[Episodes, list[Tensor]]:
+def watched(grid: Grid, actor: GridActor) -> tuple[GridEpisodes, list[Tensor]]:
     """Return a run, and the pictures of all episodes before each step."""
     pictures, step = [], grid.step
 
@@ -81,10 +81,10 @@ def watched(grid: Grid, actor: Actor) -> tuple[Episodes, list[Tensor]]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(grid, "step", look_and_step)
-        return roll_out(grid, actor), pictures
+        return roll_out(grid, actor.decide, actor.mask), pictures
 
 
-def scores_of(network: nn.Module, choices: Seen) -> Tensor:
+def scores_of(network: nn.Module, choices: GridSamples) -> Tensor:
     """Return log-probabilities, float64."""
     scores = dense(network, torch.from_numpy(choices.pictures))
     if choices.allowed is not None:
@@ -92,16 +92,11 @@ def scores_of(network: nn.Module, choices: Seen) -> Tensor:
     return scores.log_softmax(dim=1)
 
 
-def steps_of(choices: Seen) -> np.ndarray:
-    """Return the step of each choice."""
-    return np.repeat(np.arange(len(choices.counts)), choices.counts)
-
-
-def policy_losses(network: nn.Module, choices: Seen, advantages: np.ndarray, entropy: float) -> list[Tensor]:
+def policy_losses(network: nn.Module, choices: GridSamples, advantages: np.ndarray, entropy: float) -> list[Tensor]:
     """Return the loss of each sample; advantages are those of all episodes, [S, N]."""
     assert choices.action is not None
     losses = []
-    gains = advantages[steps_of(choices), choices.episode]
+    gains = advantages[choices.step, choices.episode]
     for scores, action, gain in zip(scores_of(network, choices), choices.action, gains, strict=True):
         possible = scores[scores > -torch.inf]
         losses.append(-scores[action] * gain + entropy * (possible.exp() * possible).sum())
@@ -131,7 +126,7 @@ def descending(start: Start, config: DeepRMConfig) -> tuple[GridTraining, dict[s
         learner.optimisers[name] = torch.optim.SGD(network.parameters(), lr=1.0)
         for parameter in network.parameters():
             parameter.data.normal_(std=0.1, generator=torch.Generator().manual_seed(parameter.numel()))
-        before[name] = config.network.build(learner._grid, network[-1].out_features)
+        before[name] = build_network(learner._grid, network[-1].out_features, **config.network.model_dump())
         before[name].load_state_dict(network.state_dict())
     return learner, before
 
@@ -149,14 +144,14 @@ def test_reinforce_follows_the_gradient_of_its_advantages(changes: dict[str, Any
     """The gradient equals a slow computation, sample by sample."""
     config = small(**merged(changes, {"update": DESCENT, "episodes": {"at_once": at_once, "per_set": 2}}))
     learner, before = descending(start, config)
-    actor = Actor(before["actor"], random_stream(config.seed, RandomStream.POLICY, 0), mask=config.episodes.mask)
+    actor = GridActor(before["actor"], random_stream(config.seed, RandomStream.POLICY, 0), mask=config.episodes.mask)
     losses, totals = [], []
     for grid in groups(learner):
-        run = roll_out(grid, actor)
+        run = roll_out(grid, actor.decide, actor.mask)
         totals += run.rewards.sum(axis=0).tolist()
         found = advantages(run, config)
         if config.update.normalise:
-            found /= np.std(found[steps_of(run.choices), run.choices.episode])
+            found /= np.std(found[run.choices.step, run.choices.episode])
         losses += policy_losses(before["actor"], run.choices, found, config.update.entropy)
     measured = learner.learn(0)
     assert (measured["samples"], measured["return"]) == (len(losses), pytest.approx(np.mean(totals)))
@@ -177,7 +172,7 @@ def test_actor_and_critic_follow_their_gradients(normalise: bool, baseline: str,
     config = small(update={**DESCENT, **update}, episodes={"at_once": 3})
     learner, before = descending(start, config)
     (grid,) = groups(learner)
-    run, pictures = watched(grid, Actor(before["actor"], random_stream(config.seed, RandomStream.POLICY, 0)))
+    run, pictures = watched(grid, GridActor(before["actor"], random_stream(config.seed, RandomStream.POLICY, 0)))
     live = [np.flatnonzero(clock < run.clock[-1]) for clock in run.clock[:-1]]
     values = [dense(before["critic"], seen)[:, 0] for seen in pictures]
     expected = np.zeros(run.clock.shape)
@@ -199,7 +194,7 @@ def test_actor_and_critic_follow_their_gradients(normalise: bool, baseline: str,
     if baseline == "time":
         found = found - mean_of_others(found, run.clock, config.episodes.per_set)
     if normalise:
-        found = found / np.std(found[steps_of(run.choices), run.choices.episode])
+        found = found / np.std(found[run.choices.step, run.choices.episode])
     losses = policy_losses(before["actor"], run.choices, found, config.update.entropy)
     measured = learner.learn(0)
     assert measured["steps"] == 1
@@ -255,9 +250,9 @@ def test_jobs_are_the_same_in_all_iterations_or_always_new(
 ) -> None:
     met: list[bytes] = []
 
-    def spy(grid: Grid, actor: Actor, **options: bool) -> Episodes:
+    def spy(grid: Grid, *others: Any, **options: Any) -> GridEpisodes:
         met.append(grid.jobs.enter.tobytes() + grid.jobs.duration.tobytes())
-        return roll_out(grid, actor, **options)
+        return roll_out(grid, *others, **options)
 
     monkeypatch.setattr(rollout_module, "roll_out", spy)
     learner = start(small(episodes={"fresh": fresh, "at_once": 3}))
@@ -308,10 +303,12 @@ def test_both_algorithms_find_the_best_policy_of_a_single_server(
     """The policy improves on the initial policy (paired t above 6)."""
     config = small(**merged(one_server, {"seed": 1, "update": {"algorithm": algorithm}}))
     learner = start(config)
-    best, untrained = slowdowns(learner, ShortestJobFirst(), Actor(learner.networks["actor"], np.random.default_rng(1)))
+    best, untrained = slowdowns(
+        learner, ShortestJobFirst(), GridActor(learner.networks["actor"], np.random.default_rng(1))
+    )
     for iteration in range(config.iterations):
         learner.learn(iteration)
-    (trained,) = slowdowns(learner, Actor(learner.networks["actor"]))
+    (trained,) = slowdowns(learner, GridActor(learner.networks["actor"]))
     gained = untrained - trained
     assert gained.mean() / (gained.std(ddof=1) / np.sqrt(len(gained))) > 6
     assert untrained.mean() > 1.15 * best.mean()
@@ -325,7 +322,8 @@ def test_behaviour_cloning_makes_the_choices_of_a_heuristic_likely(
     cloning = {"sets": 60, "epochs": 40, "learning_rate": 0.02, "minibatch": 64}
     learner = start(small(**merged(one_server, {"episodes": {"mask": mask}, "behaviour_cloning": cloning})))
     jobs = learner.config.jobs.draw(learner._grid, 60, CLONING_SEED + learner.config.seed)
-    choices = roll_out(Grid(learner._grid, jobs), Recorder(ShortestJobFirst(), mask)).choices
+    heuristic = ShortestJobFirst()
+    choices = roll_out(Grid(learner._grid, jobs), lambda grid, view: heuristic(grid), mask).choices
 
     @torch.no_grad()
     def agreement() -> float:
@@ -337,7 +335,7 @@ def test_behaviour_cloning_makes_the_choices_of_a_heuristic_likely(
     assert agreement() < 0.6
     assert len(list(learner._clone(0))) == 40
     assert agreement() > 0.9
-    best, cloned = slowdowns(learner, ShortestJobFirst(), Actor(learner.networks["actor"], mask=mask))
+    best, cloned = slowdowns(learner, ShortestJobFirst(), GridActor(learner.networks["actor"], mask=mask))
     assert cloned.mean() < 1.05 * best.mean()
 
 
@@ -358,7 +356,7 @@ def test_trainings_that_cannot_begin(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="the validation sets have no jobs"):
         GridTraining(small(jobs=rare, episodes={"sets": 2000}, validation={"sets": 1}), tmp_path / "out")
     config = small()
-    save_network(tmp_path / "other.npz", config.policy.build(), config.policy, {})
+    save_network(tmp_path / "other.npz", build_actor(config.policy), config.policy, {})
     with pytest.raises(PolicyFileError, match=r"other\.npz: a network for pictures of 20 x 61 and 3 actions"):
         GridTraining(small(start=str(tmp_path / "other.npz"), network={"hidden": [5]}), tmp_path / "run")
 
@@ -370,8 +368,9 @@ def test_the_results_are_those_of_the_policy_that_is_kept(tmp_path: Path) -> Non
     assert policy == config.policy
     grid = config.grid.build()
     sets = config.jobs.draw(grid, config.validation.sets, VALIDATION_SEED + config.seed)
-    actor = Actor(network, random_stream(config.seed, RandomStream.POLICY, VALIDATED))
-    slowdown = evaluate(grid, sets, {"again": actor})["again"].mean("slowdown")
+    actor = GridActor(network, random_stream(config.seed, RandomStream.POLICY, VALIDATED))
+    runs = evaluate(grid, sets, {"again": actor})
+    slowdown = float(np.average(runs["slowdown"], weights=runs["jobs"]))
     assert slowdown == result.results["deeprm"]["slowdown"]
     heuristics = [measures["slowdown"] for name, measures in result.results.items() if name != "deeprm"]
     assert result.improvement == pytest.approx(1 - slowdown / min(heuristics))
