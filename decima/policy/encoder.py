@@ -7,19 +7,20 @@ are graph attention networks?".
 from __future__ import annotations
 
 import itertools
-import sys
-import tempfile
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
+from typing import Any
 
+import numba
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch_geometric.nn import MessagePassing
-from torch_geometric.utils import scatter, softmax
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import embedding_bag
 
+from decima.policy.compiled.dense import CompiledLayers
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.compiled.layers import SLOPE
 from decima.policy.config import PolicyConfig
@@ -28,6 +29,37 @@ __all__ = [
     "AttentiveMessages", "Embeddings", "Encoder", "GraphTensors", "LimitHead", "StageHead",
     "StageMessages", "Step", "SumEncoder", "make_network",
 ]  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Links:
+    """Links between rows of a source table and rows of a target table, sorted by target and by source.
+
+    Attributes:
+        source: int64 [n], source row of each link, sorted by target.
+        ends_of_target: int64 [targets + 1]; ``source[ends[t]:ends[t + 1]]`` are linked to target row t.
+        target: int64 [n], target row of each link, sorted by source.
+        ends_of_source: int64 [sources + 1].
+    """
+
+    source: Tensor
+    ends_of_target: Tensor
+    target: Tensor
+    ends_of_source: Tensor
+
+    @staticmethod
+    def of(source: Tensor, target: Tensor, num_sources: int, num_targets: int) -> Links:
+        """Sort links, given as source row and target row of each link, int64 [n]."""
+
+        def sort(keys: Tensor, values: Tensor, num_keys: int) -> tuple[Tensor, Tensor]:
+            rows = keys.cpu().numpy()
+            ends = np.append(0, np.bincount(rows, minlength=num_keys).cumsum())
+            if (rows[1:] < rows[:-1]).any():  # most links are sorted already
+                order = torch.from_numpy(np.argsort(rows, kind="stable"))
+                values = values.index_select(0, order.to(values.device))
+            return values, torch.from_numpy(ends).to(values.device)
+
+        return Links(*sort(target, source, num_targets), *sort(source, target, num_sources))
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +75,11 @@ class Step:
     senders: Tensor
     receivers: Tensor
     edges: Tensor
+
+    @cached_property
+    def links(self) -> Links:
+        """The messages as links from ``senders`` to ``receivers``."""
+        return Links.of(*self.edges, self.senders.numel(), self.receivers.numel())
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +117,22 @@ class GraphTensors:
         edges: Tensor = torch.unique(torch.cat([self.stage_job.new_zeros(2, 0), *pairs], dim=1), dim=1)
         return edges
 
+    @cached_property
+    def job_links(self) -> Links:
+        """Links from ``unfinished`` stages to their jobs."""
+        return Links.of(
+            torch.arange(self.unfinished.numel(), device=self.unfinished.device),
+            self.stage_job.index_select(0, self.unfinished),
+            self.unfinished.numel(),
+            self.job_graph.numel(),
+        )
+
+    @cached_property
+    def cluster_links(self) -> Links:
+        """Links from jobs to their observation."""
+        num_jobs = self.job_graph.numel()
+        return Links.of(torch.arange(num_jobs, device=self.job_graph.device), self.job_graph, num_jobs, self.num_graphs)
+
     @staticmethod
     def of(graphs: Graphs, device: torch.device, dtype: torch.dtype = torch.float32) -> GraphTensors:
         """Copy graphs to a device as tensors, with floats in the given precision."""
@@ -99,8 +152,8 @@ class GraphTensors:
 
         steps = []
         for part in np.split(messages, ends[:-1]) if messages.size else ():
-            receivers, to = np.unique(part[:, 0], return_inverse=True)
-            senders, source = np.unique(part[:, 1], return_inverse=True)
+            receivers, to = _unique(part[:, 0])
+            senders, source = _unique(part[:, 1])
             steps.append(Step(move(senders), move(receivers), move(np.stack([source, to]))))
         return GraphTensors(
             move(graphs.features).to(dtype),
@@ -111,6 +164,14 @@ class GraphTensors:
             tuple(steps),
             graphs.num_graphs,
         )
+
+
+def _unique(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the unique rows, ascending, and the index of each row among them; faster if rows are sorted."""
+    if (rows[1:] < rows[:-1]).any():
+        return np.unique(rows, return_inverse=True)
+    is_first = np.append(True, rows[1:] != rows[:-1])
+    return rows[is_first], np.cumsum(is_first) - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,81 +189,86 @@ class Embeddings:
     cluster: Tensor
 
 
-def make_network(widths: tuple[int, ...], *, activate_last: bool = False) -> nn.Sequential:
-    """Build linear layers with leaky ReLUs between them; Glorot initialisation, zero biases.
+class DenseLayers(nn.Sequential):
+    """Linear layers with leaky ReLUs between them; Glorot initialisation, zero biases.
 
     Args:
         widths: numbers of units, input first.
         activate_last: whether an activation follows the last layer.
     """
-    layers: list[nn.Module] = []
-    for place, (inputs, outputs) in enumerate(itertools.pairwise(widths)):
-        linear = nn.Linear(inputs, outputs)
-        nn.init.xavier_uniform_(linear.weight)
-        nn.init.zeros_(linear.bias)
-        layers.append(linear)
-        if activate_last or place < len(widths) - 2:
-            layers.append(nn.LeakyReLU(SLOPE))
-    return nn.Sequential(*layers)
+
+    def __init__(self, widths: tuple[int, ...], *, activate_last: bool = False) -> None:
+        layers: list[nn.Module] = []
+        for inputs, outputs in itertools.pairwise(widths):
+            linear = nn.Linear(inputs, outputs)
+            nn.init.xavier_uniform_(linear.weight)
+            nn.init.zeros_(linear.bias)
+            layers += [linear, nn.LeakyReLU(SLOPE)]
+        super().__init__(*(layers if activate_last else layers[:-1]))
+        self.activate_last = activate_last
+        self.weights = tuple(self.parameters())  # cached, since collecting them is slow
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """Return the outputs of the last layer, float [n, outputs], for one or more inputs of n rows, side by side.
+
+        Compiled code computes single precision on a CPU, and PyTorch everything else.
+        """
+        is_compiled = inputs[0].device.type == "cpu" and inputs[0].dtype == torch.float32
+        if not is_compiled or numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+            return super().forward(torch.cat(inputs, dim=1))
+        return CompiledLayers.apply(SLOPE, self.activate_last, len(inputs), *inputs, *self.weights)  # type: ignore[no-any-return, no-untyped-call]
 
 
-class StageMessages(MessagePassing):  # type: ignore[misc]  # PyG has no types
-    """Message passing with sums: ``g(sum over children of f(e_child))`` for every receiver of a step.
+class _SumRows(torch.autograd.Function):
+    """Sum of linked rows; the gradient is the sum over the same links, in the opposite direction."""
 
-    Args:
-        message: network f, applied to embeddings of senders.
-        aggregate: network g, applied to sums of messages.
-    """
+    @staticmethod
+    def forward(context: Any, values: Tensor, links: Links) -> Tensor:
+        context.links = links
+        return embedding_bag(links.source, values, links.ends_of_target, mode="sum", include_last_offset=True)
 
-    def __init__(self, message: nn.Module, aggregate: nn.Module) -> None:
-        super().__init__(aggr="sum")
-        _remove_generated_code()
-        self.transform = message
-        self.combine = aggregate
-
-    def forward(self, embeddings: Tensor, step: Step) -> Tensor:
-        """Return the terms that the step adds to the receivers' embeddings, float [receivers, D]."""
-        sent = self.transform(embeddings.index_select(0, step.senders))
-        size = (step.senders.numel(), step.receivers.numel())
-        heard: Tensor = self.propagate(step.edges, x=(sent, None), size=size)
-        return self.combine(heard)  # type: ignore[no-any-return]
-
-    def message(self, x_j: Tensor) -> Tensor:
-        """Return the messages unchanged."""
-        return x_j
+    @staticmethod
+    @once_differentiable
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        links = context.links
+        return embedding_bag(
+            links.target, gradient.contiguous(), links.ends_of_source, mode="sum", include_last_offset=True
+        ), None
 
 
-def _remove_generated_code() -> None:
-    """Remove the temporary file into which PyTorch Geometric writes the code of ``propagate``."""
-    file = Path(sys.modules[StageMessages.propagate.__module__].__file__ or "")
-    if file.parent == Path(tempfile.gettempdir()):
-        file.unlink(missing_ok=True)
+def sum_rows(values: Tensor, links: Links) -> Tensor:
+    """Sum the source rows that are linked to each target row, float [targets, D]; 0 without a link.
 
-
-class AttentiveMessages(nn.Module):
-    """Message passing with attention: ``g(weighted mean over children of f(e_child))`` for every receiver of a step.
+    As fast as a copy of the rows, unlike ``index_add`` and the gradient of ``index_select`` in PyTorch.
 
     Args:
-        message: network f, applied to embeddings of senders.
-        aggregate: network g, applied to means of messages.
-        attention: network that scores pairs of receiver and message; weights are the softmax over children.
+        values: float [sources, D], source rows.
+        links: links between source rows and target rows.
     """
+    return _SumRows.apply(values, links)  # type: ignore[no-any-return, no-untyped-call]
 
-    def __init__(self, message: nn.Module, aggregate: nn.Module, attention: nn.Module) -> None:
-        super().__init__()
-        self.transform = message
-        self.combine = aggregate
-        self.attention = attention
 
-    def forward(self, embeddings: Tensor, step: Step) -> Tensor:
-        """Return the terms that the step adds to the receivers' embeddings, float [receivers, D]."""
-        source, to = step.edges
-        sent = self.transform(embeddings.index_select(0, step.senders)).index_select(0, source)
-        hearing = embeddings.index_select(0, step.receivers).index_select(0, to)
-        scores = self.attention(torch.cat([hearing, sent], dim=1)).squeeze(1)
-        weight = softmax(scores, to, num_nodes=step.receivers.numel())
-        heard = scatter(weight[:, None] * sent, to, dim_size=step.receivers.numel(), reduce="sum")
-        return self.combine(heard)  # type: ignore[no-any-return]
+def take_rows(values: Tensor, rows: Tensor) -> Tensor:
+    """Return the given rows, float [len(rows), D], as ``index_select``, with a faster gradient."""
+    order = torch.arange(len(rows), device=rows.device)
+    return sum_rows(values, Links.of(rows, order, len(values), len(rows)))
+
+
+class _TakeRows(torch.autograd.Function):
+    """Rows of a table, and the table; the gradient of the rows is added in place to the gradient of the table."""
+
+    @staticmethod
+    def forward(context: Any, table: Tensor, rows: Tensor, owns_gradient: bool) -> tuple[Tensor, Tensor]:
+        context.rows, context.owns_gradient = rows, owns_gradient
+        context.mark_dirty(table)
+        return table, table.index_select(0, rows)
+
+    @staticmethod
+    @once_differentiable
+    def backward(context: Any, of_table: Tensor, of_rows: Tensor) -> tuple[Tensor, None, None]:
+        if not context.owns_gradient:
+            of_table = of_table.clone(memory_format=torch.contiguous_format)
+        return of_table.index_add_(0, context.rows, of_rows), None, None
 
 
 class Encoder(nn.Module, ABC):
@@ -237,14 +303,10 @@ class SumEncoder(Encoder):
         super().__init__(config)
         present = dict(networks.items())
         nothing = nn.Identity()
-        message, aggregate = networks["message"], present.get("aggregate", nothing)
         self.shortcut = config.shortcut
         self.stage_input = networks["stage_input"]
-        self.stage_messages = (
-            AttentiveMessages(message, aggregate, networks["attention"])
-            if config.encoder == "attention"
-            else StageMessages(message, aggregate)
-        )
+        self.message, self.aggregate = networks["message"], present.get("aggregate", nothing)
+        self.attention = present.get("attention")
         self.job_summary = networks["job_summary"]
         self.job_aggregate = present.get("job_aggregate", nothing)
         self.global_summary = networks["global_summary"]
@@ -253,19 +315,38 @@ class SumEncoder(Encoder):
     def embed_stages(self, graphs: GraphTensors) -> Tensor:
         """Return the embeddings of stages, float [S, D]."""
         embeddings: Tensor = self.stage_input(graphs.features)
-        for step in graphs.steps:  # in place, since no gradient needs the overwritten values
-            embeddings.index_add_(0, step.receivers, self.stage_messages(embeddings, step))
+        for number, step in enumerate(graphs.steps):
+            # Only after the last step, other code may hold the gradient of the embeddings.
+            owns_gradient = number < len(graphs.steps) - 1
+            embeddings, senders = _TakeRows.apply(embeddings, step.senders, owns_gradient)
+            sent = self.message(senders)
+            if self.attention is None:
+                heard = sum_rows(sent, step.links)
+            else:
+                embeddings, receivers = _TakeRows.apply(embeddings, step.receivers, True)
+                heard = self._attend(sent, receivers, step)
+            # In place, since no gradient needs the overwritten values.
+            embeddings.index_add_(0, step.receivers, self.aggregate(heard))
         return embeddings
+
+    def _attend(self, sent: Tensor, receivers: Tensor, step: Step) -> Tensor:
+        """Return the mean of the messages to each receiver, weighted by the softmax of attention scores."""
+        source, target = step.edges
+        sent = sent.index_select(0, source)
+        scores = self.attention(torch.cat([receivers.index_select(0, target), sent], dim=1)).squeeze(1)
+        top = scores.detach().new_full((len(receivers),), -torch.inf).index_reduce_(0, target, scores.detach(), "amax")
+        weight = (scores - top.index_select(0, target)).exp()[:, None]
+        nothing = sent.new_zeros(receivers.shape)
+        return nothing.index_add(0, target, weight * sent) / nothing[:, :1].index_add(0, target, weight)
 
     def forward(self, graphs: GraphTensors) -> Embeddings:
         """Return the embeddings of a batch, with gradients."""
         stages = self.embed_stages(graphs)
-        seen = torch.cat([graphs.features, stages], dim=1) if self.shortcut else stages
-        summaries = self.job_summary(seen.index_select(0, graphs.unfinished))
-        owner = graphs.stage_job.index_select(0, graphs.unfinished)
-        jobs = self.job_aggregate(scatter(summaries, owner, dim_size=graphs.job_graph.numel(), reduce="sum"))
-        summaries = self.global_summary(jobs)
-        total = scatter(summaries, graphs.job_graph, dim_size=graphs.num_graphs, reduce="sum")
+        seen = [graphs.features, stages] if self.shortcut else [stages]
+        if len(graphs.unfinished) < len(stages):
+            seen = [take_rows(each, graphs.unfinished) for each in seen]
+        jobs = self.job_aggregate(sum_rows(self.job_summary(*seen), graphs.job_links))
+        total = sum_rows(self.global_summary(jobs), graphs.cluster_links)
         return Embeddings(stages, jobs, self.global_aggregate(total))
 
 

@@ -7,30 +7,27 @@ policy is a softmax over the stages that may be chosen, then a softmax over the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch_geometric.utils import scatter, softmax
 
-from decima.policy.compiled.gradients import CompiledEvaluation, FlatWeights
 from decima.policy.compiled.graphs import NO_GUARD, Graphs, Guard
 from decima.policy.compiled.network import pick
 from decima.policy.config import PolicyConfig
 from decima.policy.encoder import (
+    DenseLayers,
     Embeddings,
     Encoder,
     GraphTensors,
     LimitHead,
     StageHead,
     SumEncoder,
-    make_network,
+    take_rows,
 )
 from decima.policy.parts import PartError, build_part, is_custom
 from decima.policy.scheduler import Actor, Choices
@@ -38,10 +35,8 @@ from decima.policy.threads import one_thread
 
 __all__ = ["Evaluation", "Policy"]
 
-#: Maximum number of stages in one pass through the network with gradients. With PyTorch it limits memory to about a
-#: gigabyte; with compiled code it keeps activations in the processor's cache.
-MOST_ROWS, MOST_COMPILED_ROWS = 500_000, 16_000
-
+#: Score of a choice that does not exist: its probability is 0, and unlike infinity it gives no NaN.
+IMPOSSIBLE = -1e30
 
 #: Number of changes of a tensor's values so far.
 _version_of = attrgetter("_version")
@@ -83,7 +78,7 @@ class Policy(nn.Module):
             for name, widths in config.layers.items():
                 is_embedding = not name.endswith(("_head", "attention"))
                 activate_last = config.activate_embeddings and is_embedding
-                self.networks[name] = make_network(widths, activate_last=activate_last)
+                self.networks[name] = DenseLayers(widths, activate_last=activate_last)
             # Zero weights of the last layer: the initial policy follows the rule.
             rule_weights = config.rule_stage_weight, config.rule_limit_weight
             for name, weight in zip(("stage_head", "limit_head"), rule_weights, strict=True):
@@ -179,54 +174,15 @@ class Policy(nn.Module):
             stage: int32 [B], chosen stage, index in the observation's stage arrays.
             limit: int32 [B], chosen limit.
         """
-        if self._has_compiled_gradients:
-            rows, network = graphs.rows_of(stage), self._current_actor().network
-            if (weights := self._flat_weights) is None:
-                weights = FlatWeights.apply(network, *self._weights)  # type: ignore[no-untyped-call]
-            return Evaluation(*CompiledEvaluation.apply(network, graphs, rows, limit, weights))  # type: ignore[no-untyped-call]
-        return self._evaluate(graphs, stage, limit)
-
-    @contextmanager
-    def accumulate_gradients(self) -> Iterator[None]:
-        """Add the gradients of all passes in the block to the gradients of the parameters at the end of the block.
-
-        This is faster for many small passes. The weights must not change in the block.
-        """
-        if not self._has_compiled_gradients:
-            yield
-            return
-        weights = FlatWeights.apply(self._current_actor().network, *self._weights)  # type: ignore[no-untyped-call]
-        self._flat_weights = flat = weights.detach().requires_grad_()
-        try:
-            yield
-        finally:
-            self._flat_weights = None
-        if flat.grad is not None:
-            weights.backward(flat.grad)
-
-    @property
-    def most_rows(self) -> int:
-        """Largest number of stages that callers should pass to ``forward`` at a time."""
-        return MOST_COMPILED_ROWS if self._has_compiled_gradients else MOST_ROWS
-
-    @property
-    def _has_compiled_gradients(self) -> bool:
-        """Whether compiled code computes gradients: for built-in networks with sums, single precision, on a CPU."""
-        if numba.config.DISABLE_JIT or not self.config.is_compiled or self.config.encoder != "sums":  # type: ignore[attr-defined]
-            return False
-        return self._weights[0].device.type == "cpu" and self._weights[0].dtype == torch.float32
-
-    def _evaluate(self, graphs: Graphs, stage: NDArray[np.int32], limit: NDArray[np.int32]) -> Evaluation:
-        """Return log-probability and entropy of given choices, with gradients of PyTorch's operations."""
         batch = self.tensors(graphs)
         embeddings = self._embed(batch)
         candidates = np.flatnonzero(graphs.high > graphs.low)
         owner = np.repeat(np.arange(graphs.num_graphs), np.diff(graphs.first_stage))[candidates]
         chosen = graphs.rows_of(stage)
-        places = np.searchsorted(candidates, chosen)
 
         scores = self._stage_scores(batch, embeddings, candidates)
-        log_probability, entropy = _choose(scores, self._move(owner), self._move(places), graphs.num_graphs)
+        index = np.searchsorted(candidates, chosen) - np.searchsorted(owner, np.arange(graphs.num_graphs))
+        log_probability, entropy = _choose(scores, owner, index)
         if self.config.limit == "none":
             return Evaluation(log_probability, entropy)
 
@@ -236,11 +192,7 @@ class Policy(nn.Module):
         if open_.size:
             row, limits = _limits(low[open_], num_limits[open_])
             scores = self._limit_scores(batch, embeddings, chosen[open_], row, limits)
-            ends = np.cumsum(num_limits[open_])
-            places = ends - num_limits[open_] + (limit - low)[open_] - 1
-            limit_log_probability, limit_entropy = _choose(
-                scores, self._move(row), self._move(places), open_.size
-            )
+            limit_log_probability, limit_entropy = _choose(scores, row, (limit - low)[open_] - 1)
             where = self._move(open_)
             log_probability = log_probability.index_add(0, where, limit_log_probability)
             entropy = entropy.index_add(0, where, limit_entropy)
@@ -258,13 +210,15 @@ class Policy(nn.Module):
         candidates = np.flatnonzero(graphs.high > graphs.low)
         owner = np.repeat(np.arange(graphs.num_graphs), np.diff(graphs.first_stage))
         scores = self._stage_scores(batch, embeddings, candidates)
-        logits = scores.new_full((owner.size,), -torch.inf).index_put((self._move(candidates),), scores)
-        stages = softmax(logits, self._move(owner), num_nodes=graphs.num_graphs)
+        stages = scores.new_zeros(owner.size)
+        for graph in range(graphs.num_graphs):
+            own = owner[candidates] == graph
+            stages[candidates[own]] = torch.softmax(scores[own], 0)
         limits = []
         for stage in candidates:
             num_limits = int(graphs.high[stage] - graphs.low[stage])
             if self.config.limit == "none":
-                only = torch.zeros(num_limits, dtype=logits.dtype)
+                only = scores.new_zeros(num_limits)
                 only[-1] = 1
                 limits.append(only)
                 continue
@@ -279,23 +233,26 @@ class Policy(nn.Module):
         """Return the scores q of stages, float [len(stages)]."""
         inputs = self._stage_inputs(batch, embeddings, self._move(stages))
         if "stage_head" in self.custom_parts:
-            scores: Tensor = self.custom_parts["stage_head"](inputs)
+            scores: Tensor = self.custom_parts["stage_head"](torch.cat(inputs, dim=1))
             self._check_shape("stage_head", scores, (len(stages),), "scores")
         else:
-            scores = self.networks["stage_head"](inputs).squeeze(1)
+            scores = self.networks["stage_head"](*inputs).squeeze(1)
         if not self.config.rule_stage_weight:
             return scores
         ruled = batch.features[self._move(stages), self.config.rule_column]
         return scores + self.config.rule_stage_weight * ruled
 
-    def _stage_inputs(self, batch: GraphTensors, embeddings: Embeddings | None, stages: Tensor) -> Tensor:
+    def _stage_inputs(
+        self, batch: GraphTensors, embeddings: Embeddings | None, stages: Tensor
+    ) -> list[Tensor]:
+        """Return the inputs of a head for these stages: features, and embeddings of stage, job and cluster."""
         raw = batch.features.index_select(0, stages)
         if embeddings is None:
-            return raw
+            return [raw]
         jobs = batch.stage_job.index_select(0, stages)
         parts = [raw] if self.config.shortcut else []
-        parts += [embeddings.stages.index_select(0, stages), *_of_jobs(batch, embeddings, jobs)]
-        return torch.cat(parts, dim=1)
+        parts += [take_rows(embeddings.stages, stages), *_of_jobs(batch, embeddings, jobs)]
+        return parts
 
     def _limit_scores(
         self,
@@ -308,7 +265,7 @@ class Policy(nn.Module):
         """Return the scores w of limits, float [len(limit)]; ``row`` is the index into ``stages`` of each limit."""
         chosen = self._move(stages)
         if self.config.limit == "stage":
-            inputs = self._stage_inputs(batch, embeddings, chosen)
+            inputs = torch.cat(self._stage_inputs(batch, embeddings, chosen), dim=1)
         else:
             jobs = batch.stage_job.index_select(0, chosen)
             raw = batch.job_features.index_select(0, jobs)
@@ -328,7 +285,7 @@ class Policy(nn.Module):
             assert isinstance(first, nn.Linear)
             fixed = nn.functional.linear(inputs, first.weight[:, :-1], first.bias)
             hidden = fixed.index_select(0, rows) + scaled[:, None] * first.weight[:, -1]
-            scores = head[1:](hidden).squeeze(1)
+            scores = nn.Sequential(*list(head)[1:])(hidden).squeeze(1)
         if not self.config.rule_limit_weight:
             return scores
         ruled = raw[:, self.config.rule_limit_column] * (
@@ -437,7 +394,7 @@ class Policy(nn.Module):
 def _of_jobs(batch: GraphTensors, embeddings: Embeddings, jobs: Tensor) -> tuple[Tensor, Tensor]:
     """Return the embeddings y of these jobs and z of their clusters."""
     graphs = batch.job_graph.index_select(0, jobs)
-    return embeddings.jobs.index_select(0, jobs), embeddings.cluster.index_select(0, graphs)
+    return take_rows(embeddings.jobs, jobs), take_rows(embeddings.cluster, graphs)
 
 
 def _limits(
@@ -449,9 +406,20 @@ def _limits(
     return row, np.arange(row.size) - start[row] + low[row].astype(np.int64) + 1
 
 
-def _choose(scores: Tensor, group: Tensor, chosen: Tensor, num_groups: int) -> tuple[Tensor, Tensor]:
-    """Return log-probability of the chosen score and entropy of the softmax, for each group of scores."""
-    probability = softmax(scores, group, num_nodes=num_groups)
-    logs = torch.log(probability.clamp_min(torch.finfo(scores.dtype).tiny))
-    entropy = -scatter(probability * logs, group, dim_size=num_groups, reduce="sum")
-    return logs.index_select(0, chosen), entropy
+def _choose(
+    scores: Tensor, group: NDArray[np.int64], chosen: NDArray[np.int64]
+) -> tuple[Tensor, Tensor]:
+    """Return log-probability of the chosen score and entropy of the softmax, for each group of scores.
+
+    Args:
+        scores: float [n].
+        group: int64 [n], group of each score, ascending from 0; every group has a score.
+        chosen: int64 [groups], index of the chosen score in its group.
+    """
+    sizes = np.bincount(group)
+    index = np.arange(group.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    group_, index_, chosen_ = (torch.from_numpy(each).to(scores.device) for each in (group, index, chosen))
+    table = scores.new_full((sizes.size, int(sizes.max())), IMPOSSIBLE).index_put((group_, index_), scores)
+    logs = torch.log_softmax(table, 1)
+    entropy = -(logs.exp() * logs).sum(1)
+    return logs.gather(1, chosen_[:, None]).squeeze(1), entropy

@@ -49,6 +49,8 @@ __all__ = [
 
 #: Maximum number of stages in all samples of an episode; limits memory to about 100 MB.
 MOST_SAMPLED = 1_000_000
+#: Maximum number of stages that are evaluated with gradients at a time; limits memory to about a gigabyte.
+MOST_ROWS = 500_000
 #: Scheduler that decides during the warm-up.
 WARM_UP = "srpt"
 
@@ -328,10 +330,10 @@ class Trajectories:
         """Return the slice of an episode's samples."""
         return slice(int(self.first[episode]), int(self.first[episode + 1]))
 
-    def pieces(self, policy: Policy, part: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Split the samples ``part``, int64 [k], in order, into pieces of about ``policy.most_rows`` stages."""
+    def pieces(self, part: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """Split the samples ``part``, int64 [k], in order, into pieces of about ``MOST_ROWS`` stages."""
         rows = np.diff(self.graphs.first_stage)[part].cumsum()
-        return np.split(part, np.flatnonzero(np.diff(rows // policy.most_rows)) + 1)
+        return np.split(part, np.flatnonzero(np.diff(rows // MOST_ROWS)) + 1)
 
     def evaluate(self, policy: Policy, part: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Return log-probability and entropy (nats) of the samples ``part``, int64 [k]: float [k], with gradients."""

@@ -96,7 +96,9 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
         self.average = copy.deepcopy(self.policy)
         self.advantages = Advantages(config, self._conditions)
         self._algorithm = _make_algorithm(config.update)
-        self._optimiser = torch.optim.Adam(self.policy.parameters(), lr=config.update.learning_rate)
+        self._optimiser = torch.optim.Adam(
+            self.policy.parameters(), lr=config.update.learning_rate, fused=True
+        )
         self.networks = torch.nn.ModuleDict({"policy": self.policy, "average": self.average})
         self.optimisers, self.kept = {"policy": self._optimiser}, self.average
 

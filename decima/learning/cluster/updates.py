@@ -61,13 +61,12 @@ class Reinforce(TrainingPart):
         """
         optimiser.zero_grad()
         loss = entropy = 0.0
-        with policy.accumulate_gradients():
-            for part in samples.pieces(policy, np.arange(advantage.size)):
-                own_loss, own_entropy = policy_gradient(
-                    *samples.evaluate(policy, part), advantage[part], entropy_weight, advantage.size
-                )
-                loss += own_loss
-                entropy += own_entropy
+        for part in samples.pieces(np.arange(advantage.size)):
+            own_loss, own_entropy = policy_gradient(
+                *samples.evaluate(policy, part), advantage[part], entropy_weight, advantage.size
+            )
+            loss += own_loss
+            entropy += own_entropy
         norm = take_step(policy, optimiser, loss, max_gradient_norm=max_gradient_norm)
         return {"loss": loss, "entropy": entropy, "gradient_norm": norm, "steps": 1}
 
@@ -171,21 +170,20 @@ class PPO(Reinforce):
             for part in np.array_split(random.permutation(size), min(self.minibatches, size)):
                 optimiser.zero_grad()
                 sums = np.zeros(4)
-                with policy.accumulate_gradients():
-                    for piece in samples.pieces(policy, part):
-                        log_probability, entropies = samples.evaluate(policy, piece)
-                        old = torch.from_numpy(samples.log_probability[piece]).to(log_probability)
-                        gain = torch.from_numpy(advantage[piece]).to(log_probability)
-                        log_ratio = log_probability - old
-                        ratio = log_ratio.exp()
-                        clipped_ratio = ratio.clamp(1 - self.clip, 1 + self.clip)
-                        loss = -torch.minimum(ratio * gain, clipped_ratio * gain).sum() / part.size
-                        entropy = entropies.sum() / part.size
-                        (loss - entropy_weight * entropy).backward()  # type: ignore[no-untyped-call]
-                        with torch.no_grad():
-                            kl = (ratio - 1 - log_ratio).sum().item() / part.size
-                            clipped = ((ratio - 1).abs() > self.clip).float().sum().item() / part.size
-                        sums += loss.item(), entropy.item(), kl, clipped
+                for piece in samples.pieces(part):
+                    log_probability, entropies = samples.evaluate(policy, piece)
+                    old = torch.from_numpy(samples.log_probability[piece]).to(log_probability)
+                    gain = torch.from_numpy(advantage[piece]).to(log_probability)
+                    log_ratio = log_probability - old
+                    ratio = log_ratio.exp()
+                    clipped_ratio = ratio.clamp(1 - self.clip, 1 + self.clip)
+                    loss = -torch.minimum(ratio * gain, clipped_ratio * gain).sum() / part.size
+                    entropy = entropies.sum() / part.size
+                    (loss - entropy_weight * entropy).backward()  # type: ignore[no-untyped-call]
+                    with torch.no_grad():
+                        kl = (ratio - 1 - log_ratio).sum().item() / part.size
+                        clipped = ((ratio - 1).abs() > self.clip).float().sum().item() / part.size
+                    sums += loss.item(), entropy.item(), kl, clipped
                 loss_, entropy_, kl, clipped = sums.tolist()
                 norm = take_step(policy, optimiser, loss_, max_gradient_norm=max_gradient_norm)
                 divergence.append(kl)
