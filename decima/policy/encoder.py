@@ -26,8 +26,8 @@ from decima.policy.compiled.layers import SLOPE
 from decima.policy.config import PolicyConfig
 
 __all__ = [
-    "AttentiveMessages", "Embeddings", "Encoder", "GraphTensors", "LimitHead", "StageHead",
-    "StageMessages", "Step", "SumEncoder", "make_network",
+    "DenseLayers", "Embeddings", "Encoder", "GraphTensors", "LimitHead", "Links", "StageHead", "Step", "SumEncoder",
+    "sum_rows", "take_rows",
 ]  # fmt: skip
 
 
@@ -131,7 +131,9 @@ class GraphTensors:
     def cluster_links(self) -> Links:
         """Links from jobs to their observation."""
         num_jobs = self.job_graph.numel()
-        return Links.of(torch.arange(num_jobs, device=self.job_graph.device), self.job_graph, num_jobs, self.num_graphs)
+        return Links.of(
+            torch.arange(num_jobs, device=self.job_graph.device), self.job_graph, num_jobs, self.num_graphs
+        )
 
     @staticmethod
     def of(graphs: Graphs, device: torch.device, dtype: torch.dtype = torch.float32) -> GraphTensors:
@@ -213,10 +215,18 @@ class DenseLayers(nn.Sequential):
 
         Compiled code computes single precision on a CPU, and PyTorch everything else.
         """
-        is_compiled = inputs[0].device.type == "cpu" and inputs[0].dtype == torch.float32
-        if not is_compiled or numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+        if not self.is_compiled(inputs[0]):
             return super().forward(torch.cat(inputs, dim=1))
         return CompiledLayers.apply(SLOPE, self.activate_last, len(inputs), *inputs, *self.weights)  # type: ignore[no-any-return, no-untyped-call]
+
+    def is_compiled(self, inputs: Tensor) -> bool:
+        """Return whether compiled code computes the layers."""
+        if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+            return False
+        return inputs.device.type == "cpu" and inputs.dtype == torch.float32
+
+
+# Rows of tables.
 
 
 class _SumRows(torch.autograd.Function):
@@ -316,15 +326,15 @@ class SumEncoder(Encoder):
         """Return the embeddings of stages, float [S, D]."""
         embeddings: Tensor = self.stage_input(graphs.features)
         for number, step in enumerate(graphs.steps):
-            # Only after the last step, other code may hold the gradient of the embeddings.
+            # Other code may hold the gradient of the last embeddings, so that the last operation copies it.
             owns_gradient = number < len(graphs.steps) - 1
-            embeddings, senders = _TakeRows.apply(embeddings, step.senders, owns_gradient)
-            sent = self.message(senders)
             if self.attention is None:
-                heard = sum_rows(sent, step.links)
+                embeddings, senders = _TakeRows.apply(embeddings, step.senders, owns_gradient)
+                heard = sum_rows(self.message(senders), step.links)
             else:
                 embeddings, receivers = _TakeRows.apply(embeddings, step.receivers, True)
-                heard = self._attend(sent, receivers, step)
+                embeddings, senders = _TakeRows.apply(embeddings, step.senders, owns_gradient)
+                heard = self._attend(self.message(senders), receivers, step)
             # In place, since no gradient needs the overwritten values.
             embeddings.index_add_(0, step.receivers, self.aggregate(heard))
         return embeddings
@@ -334,7 +344,8 @@ class SumEncoder(Encoder):
         source, target = step.edges
         sent = sent.index_select(0, source)
         scores = self.attention(torch.cat([receivers.index_select(0, target), sent], dim=1)).squeeze(1)
-        top = scores.detach().new_full((len(receivers),), -torch.inf).index_reduce_(0, target, scores.detach(), "amax")
+        top = scores.detach().new_zeros(len(receivers))
+        top.scatter_reduce_(0, target, scores.detach(), "amax", include_self=False)
         weight = (scores - top.index_select(0, target)).exp()[:, None]
         nothing = sent.new_zeros(receivers.shape)
         return nothing.index_add(0, target, weight * sent) / nothing[:, :1].index_add(0, target, weight)

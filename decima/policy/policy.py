@@ -406,9 +406,7 @@ def _limits(
     return row, np.arange(row.size) - start[row] + low[row].astype(np.int64) + 1
 
 
-def _choose(
-    scores: Tensor, group: NDArray[np.int64], chosen: NDArray[np.int64]
-) -> tuple[Tensor, Tensor]:
+def _choose(scores: Tensor, group: NDArray[np.int64], chosen: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
     """Return log-probability of the chosen score and entropy of the softmax, for each group of scores.
 
     Args:

@@ -1,1 +1,1 @@
-"""Compiled code of the policy on a CPU: graphs of observations, inference, gradients."""
+"""Compiled code of the policy on a CPU: graphs of observations, inference, dense layers with gradients."""

@@ -1,7 +1,6 @@
 """Compiled code, tensors and the paper's equations agree for every shape of the policy."""
 
 import copy
-from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import pytest
@@ -318,40 +317,33 @@ def test_gradients_are_those_of_double_precision(name: str, seed: int) -> None:
     assert (single - double).norm() < 1e-5 * (1 + double.norm())
 
 
-@pytest.mark.parametrize("limits", ["all", "one"])
-def test_accumulated_gradients_are_those_of_separate_passes(limits: str) -> None:
-    policy = policy_of(PAPER_POLICY)
-    pieces = some_graphs(policy.config, seed=3)
-    if limits == "one":  # so that the limit head has no input
-        pieces = [each._replace(high=np.minimum(each.high, each.low + 1)) for each in pieces]
-    choices = [policy.act(piece) for piece in pieces]
-
-    def gradients(block: AbstractContextManager[None]) -> list[torch.Tensor | None]:
-        policy.zero_grad()
-        with block:
-            for piece, choice in zip(pieces, choices, strict=True):
-                policy(piece, choice.stage, choice.limit).log_probability.sum().backward()
-        return [weight.grad for weight in policy.parameters()]
-
-    expected = gradients(nullcontext())
-    assert any(each is None for each in expected) == (limits == "one")
-    torch.testing.assert_close(gradients(policy.accumulate_gradients()), expected)
+@pytest.mark.parametrize("name", ["paper", "attention"])
+def test_the_gradient_of_embeddings_is_not_changed(name: str) -> None:
+    """Message passing adds gradients in place; a sum hands the same gradient to both of its terms."""
+    policy = policy_of(VARIANTS[name])
+    batch = policy.tensors(Graphs.concatenate(some_graphs(policy.config, seed=3)))
+    embeddings = policy.encoder.embed_stages(batch)
+    other, weight = torch.zeros_like(embeddings, requires_grad=True), torch.randn_like(embeddings)
+    ((embeddings + other) * weight).sum().backward()
+    torch.testing.assert_close(other.grad, weight)
 
 
-def test_choices_that_are_impossible_in_single_precision_teach_nothing() -> None:
+def test_choices_that_are_impossible_in_single_precision_have_a_logarithm_and_a_gradient() -> None:
     policy = policy_of(PAPER_POLICY)
     graphs = Graphs.concatenate(some_graphs(PAPER_POLICY, seed=3))
     with torch.no_grad():
         for layer in (policy.networks["stage_head"][-1], policy.networks["limit_head"][-1]):
             layer.weight *= 1e4
+    exact = copy.deepcopy(policy).double()
     choices = policy.act(graphs, np.random.default_rng(0).random((graphs.num_graphs, 2)))
     last = np.array([np.flatnonzero((graphs.high > graphs.low)[:end])[-1] for end in graphs.first_stage[1:]])
     for which in ((choices.stage, choices.limit), (graphs.place[last], graphs.high[last])):
-        found = policy(graphs, *which).log_probability
-        expected = policy._evaluate(graphs, *which).log_probability
-        gradients = [torch.autograd.grad(each.sum(), policy.parameters()) for each in (found, expected)]
-        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-2)
-        one, other = (torch.cat([each.flatten() for each in gradient]) for gradient in gradients)
+        found, expected = (each(graphs, *which).log_probability for each in (policy, exact))
+        gradients = [
+            torch.autograd.grad(each.sum(), of.parameters()) for each, of in ((found, policy), (expected, exact))
+        ]
+        torch.testing.assert_close(found.double(), expected, rtol=1e-3, atol=1e-2)
+        one, other = (torch.cat([each.double().flatten() for each in gradient]) for gradient in gradients)
         assert (one - other).norm() < 1e-3 * (1 + other.norm())
     assert (found < -87).any()
 

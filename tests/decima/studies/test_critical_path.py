@@ -100,7 +100,7 @@ def test_networks_differ_and_two_levels_find_critical_paths() -> None:
         encoder = critical_path.StagePaths(aggregate, seed=0).encoder
         sizes[network] = sum(
             parameter.numel()
-            for part in (encoder.stage_input, encoder.stage_messages)
+            for part in (encoder.stage_input, encoder.message, encoder.aggregate)
             for parameter in part.parameters()
         )
     layer = 16 * 32 + 32 + 32 * 16 + 16 + 16 * 16 + 16

@@ -11,7 +11,7 @@ import torch
 
 from decima.learning.cluster.rollout import Episode, record_scheduler, roll_out
 from decima.learning.cluster.updates import clone_epochs, split
-from decima.policy import NotFiniteError, Policy, policy as policy_module
+from decima.policy import NotFiniteError, Policy
 from decima.policy.config import SHORTCUT_POLICY
 from decima.registry import make_scheduler
 from decima.settings import silent
@@ -59,7 +59,7 @@ def test_pieces_do_not_show_and_gradients_are_clipped(monkeypatch: pytest.Monkey
     policies = [Policy(SHORTCUT_POLICY, seed=2) for _ in range(2)]
     samples = sampled(policies[0])
     for policy, rows in zip(policies, (100, 100_000), strict=True):
-        monkeypatch.setattr("decima.policy.policy.MOST_COMPILED_ROWS", rows)
+        monkeypatch.setattr("decima.learning.cluster.rollout.MOST_ROWS", rows)
         run_reinforce(policy, samples, entropy_weight=0.1)
     np.testing.assert_allclose(weights(policies[0]), weights(policies[1]), atol=1e-5)
     for run in (run_reinforce, run_ppo):
@@ -131,9 +131,9 @@ def test_memory_is_bounded_by_pieces_and_the_step_is_the_same(monkeypatch: pytes
     policies = [Policy(SHORTCUT_POLICY, seed=2) for _ in range(2)]
     samples, before = sampled(policies[0]), weights(policies[0])
     whole = run_ppo(policies[0], samples, entropy_weight=0.1)
-    monkeypatch.setattr(policy_module, "MOST_COMPILED_ROWS", 100)
+    monkeypatch.setattr("decima.learning.cluster.rollout.MOST_ROWS", 100)
     part = np.random.default_rng(0).permutation(len(samples))
-    pieces = samples.pieces(policies[1], part)
+    pieces = samples.pieces(part)
     assert np.concatenate(pieces).tolist() == part.tolist()
     rows = np.diff(samples.graphs.first_stage)
     assert len(pieces) > 2
