@@ -74,7 +74,8 @@ def deeprm() -> None:
 @option(
     "--heuristics A,B,..",
     TEXT,
-    "Heuristics: sjf, packer, tetris* (with a knob tuned at each load), tetris:KNOB, random, random:SEED.",
+    "Heuristics: sjf, packer, tetris* (with a knob tuned at each load), tetris:KNOB, random, random:SEED, or "
+    "module:Class for a rule of one's own.",
     "sjf,packer,tetris*,random",
 )
 @option(

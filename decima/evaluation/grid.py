@@ -23,7 +23,8 @@ from decima.evaluation.conditions import CompareError
 from decima.evaluation.metrics import GRID_METRICS, ShownMetric, compare_metrics
 from decima.outputs import json_text, versions
 from decima.policy.grid_config import JobsSection
-from decima.schedulers.grid import GridScheduler, Tetris, make_heuristic, play, tune_tetris
+from decima.registry import make_grid_scheduler
+from decima.schedulers.grid import GridScheduler, Tetris, play, tune_tetris
 from decima.settings import parse_settings
 from simulator.grid.config import DEEPRM, PAPER, GridConfig
 from simulator.grid.grid import Grid, GridRecord
@@ -144,12 +145,12 @@ def summary(runs: pd.DataFrame) -> dict[str, dict[str, Any]]:
 def heuristics_for(
     config: GridConfig, training: JobSets, names: Sequence[str] = HEURISTIC_NAMES
 ) -> dict[str, GridScheduler]:
-    """Create heuristics by name: ``tetris*``, with its knob tuned on training sets, and names for ``make_heuristic``.
+    """Create heuristics by name: ``tetris*``, with its knob tuned on training sets, and names for ``make_grid_scheduler``.
 
     Raises ``SchedulerError`` for an unknown name.
     """
     return {
-        name: Tetris(tune_tetris(Grid(config, training))) if name == TUNED else make_heuristic(name)
+        name: Tetris(tune_tetris(Grid(config, training))) if name == TUNED else make_grid_scheduler(name)
         for name in names
     }
 

@@ -1,44 +1,50 @@
-"""Heuristics for the grid (DeepRM, HotNets 2016, section 4). They choose only jobs that can start immediately.
-
-A heuristic maps a ``Grid`` to one action per episode: the startable pair of job and machine with the highest score, on
-a tie the action with the lowest number; the void action if no job can start or no score is above 0.
-"""
+"""Rules for DeepRM's grid (HotNets 2016, section 4); ``decima.registry.make_grid_scheduler`` makes them from names."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.schedulers.base import SchedulerError
 from simulator.grid.grid import Grid, GridRecord
-from workloads.errors import number_in, whole_in
 
 __all__ = [
-    "HEURISTICS", "KNOBS", "GridScheduler", "Packer", "RandomChoice", "ShortestJobFirst", "Tetris",
-    "make_heuristic", "play", "tune_tetris",
+    "KNOBS", "GridScheduler", "Packer", "RandomChoice", "ScoredRule", "ShortestJobFirst", "Tetris", "play",
+    "tune_tetris",
 ]  # fmt: skip
 
 #: A function that returns the actions of all episodes, int64 [N].
 GridScheduler = Callable[[Grid], NDArray[np.int64]]
 
 
-class _Scored(ABC):
+class ScoredRule(ABC):
+    """Base class of rules that start the job with the highest score, among the jobs that can start immediately.
+
+    A rule maps a ``Grid`` to one action per episode: the startable pair of job and machine with the highest score, on a
+    tie the action with the lowest number; the void action if no job can start or no score is above 0.
+
+    Examples:
+        >>> class LongestJobFirst(ScoredRule):
+        ...     def score(self, grid):
+        ...         return grid.slot_duration[:, None, :]
+    """
+
     def __call__(self, grid: Grid) -> NDArray[np.int64]:
         """Return the actions, int64 [N]."""
         scores = np.where(grid.startable(), self.score(grid), 0.0).reshape(len(grid), -1)
         best = scores.argmax(axis=1)
-        found = np.take_along_axis(scores, best[:, None], axis=1)[:, 0] > 0
-        return np.where(found, best, grid.config.num_actions - 1)
+        is_positive = np.take_along_axis(scores, best[:, None], axis=1)[:, 0] > 0
+        return np.where(is_positive, best, grid.config.num_actions - 1)
 
     @abstractmethod
-    def score(self, grid: Grid) -> NDArray[np.float64]:
-        """Return the scores of visible jobs on each machine, float64 [N, m or 1, M]; any value for empty slots."""
+    def score(self, grid: Grid) -> NDArray[Any]:
+        """Return the scores of visible jobs on each machine, float [N, m or 1, M]; any value for empty slots."""
 
 
-class ShortestJobFirst(_Scored):
+class ShortestJobFirst(ScoredRule):
     """Shortest job first: 1 / duration."""
 
     def score(self, grid: Grid) -> NDArray[np.float64]:
@@ -46,7 +52,7 @@ class ShortestJobFirst(_Scored):
         return 1.0 / np.maximum(grid.slot_duration, 1)[:, None, :]
 
 
-class Packer(_Scored):
+class Packer(ScoredRule):
     """Best packing first: the dot product of demand and free resources, in units (Tetris, section 3.2)."""
 
     def score(self, grid: Grid) -> NDArray[np.float64]:
@@ -56,7 +62,7 @@ class Packer(_Scored):
         return score
 
 
-class Tetris(_Scored):
+class Tetris(ScoredRule):
     """Tetris*: ``knob`` times the packer's score plus ``1 - knob`` times the score of shortest job first.
 
     The packer's score is up to 100 times the other score: 0.5 is nearly the packer, 0.01 gives both similar weights.
@@ -82,36 +88,8 @@ class RandomChoice:
         return self.random.integers(grid.config.num_actions, size=len(grid))
 
 
-#: Name -> heuristic. The optional argument of ``tetris`` is its knob, that of ``random`` its seed.
-HEURISTICS: dict[str, Callable[..., GridScheduler]] = {
-    "sjf": ShortestJobFirst,
-    "packer": Packer,
-    "tetris": Tetris,
-    "random": RandomChoice,
-}
 #: Candidate knobs in the tuning of Tetris*.
 KNOBS = (0.5, 0.2, 0.1, 0.05, 0.03, 0.02, 0.01, 0.005, 0.003, 0.002, 0.001)
-
-
-def make_heuristic(spec: str) -> GridScheduler:
-    """Return a heuristic by its name, such as ``sjf``, ``tetris:0.01`` or ``random:7``.
-
-    Raises:
-        SchedulerError: the name is unknown, or a parameter is out of range.
-    """
-    name, colon, number = spec.partition(":")
-    if name not in HEURISTICS:
-        raise SchedulerError(
-            f"unknown heuristic {spec!r}: expected one of {', '.join(HEURISTICS)}, tetris:KNOB, random:SEED; "
-            "decima deeprm compare also accepts tetris*"
-        )
-    if not colon:
-        return HEURISTICS[name]()
-    if name == "tetris" and 0 <= (knob := number_in(number)) <= 1:
-        return Tetris(knob)
-    if name == "random" and (seed := whole_in(number)) is not None and seed >= 0:
-        return RandomChoice(seed)
-    raise SchedulerError(f"{spec!r}: expected tetris:KNOB with a knob of 0 to 1, or random:SEED")
 
 
 def tune_tetris(grid: Grid) -> float:

@@ -47,7 +47,8 @@ from decima.policy.grid import (
     save_network,
 )
 from decima.policy.parts import PolicyFileError
-from decima.schedulers.grid import GridScheduler, ShortestJobFirst, make_heuristic
+from decima.registry import make_grid_scheduler
+from decima.schedulers.grid import GridScheduler, ShortestJobFirst
 from decima.settings import TrainingError
 from simulator.grid.grid import Grid, GridRecord
 from workloads.arrivals import RandomStream, random_stream
@@ -254,7 +255,7 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
         cloning = self.config.behaviour_cloning
         assert cloning is not None
         grid = Grid(self._grid, self._draw(cloning.sets, CLONING_SEED))
-        heuristic = make_heuristic(cloning.heuristic)
+        heuristic = make_grid_scheduler(cloning.heuristic)
         phase = f"sets of jobs, booked by {cloning.heuristic} to clone"
         choices = roll_out(
             grid,

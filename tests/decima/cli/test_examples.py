@@ -16,8 +16,7 @@ from decima.cli.main import cli
 from decima.evaluation.metrics import SHOWN
 from decima.learning.cluster.config import RECIPES, read_config
 from decima.learning.grid.config import RECIPES as GRID_RECIPES, DeepRMConfig
-from decima.registry import make_scheduler
-from decima.schedulers.grid import make_heuristic
+from decima.registry import make_grid_scheduler, make_scheduler
 from decima.settings import read_settings
 from simulator.cluster.config import parse_classes
 from tests.decima.cli.commands import every_command
@@ -90,7 +89,7 @@ def test_names_that_help_texts_list_are_all_that_there_are() -> None:
         assert listed is not None
         assert sorted(listed[1].split(", ")) == recipes.names()
     for name in ("sjf", "packer", "tetris:0.5", "random", "random:7"):
-        make_heuristic(name)
+        make_grid_scheduler(name)
     for name in f"{DEFAULT_SCHEDULERS},{SCHEDULERS_THAT_PACK}".split(","):
         make_scheduler(name.removeprefix("tuned-"))
 

@@ -1,19 +1,12 @@
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from decima.registry import make_grid_scheduler
 from decima.schedulers.base import SchedulerError
-from decima.schedulers.grid import (
-    KNOBS,
-    Packer,
-    RandomChoice,
-    ShortestJobFirst,
-    Tetris,
-    make_heuristic,
-    play,
-    tune_tetris,
-)
+from decima.schedulers.grid import KNOBS, Packer, RandomChoice, ShortestJobFirst, Tetris, play, tune_tetris
 from simulator.grid import Grid, GridConfig
 from tests.decima.learning.grid.examples import grid_of, tiny_grid
 from tests.simulator.grid.naive import Written
@@ -56,10 +49,10 @@ def test_jobs_that_cannot_start_are_passed_over_or_wait(name: str) -> None:
     grid = grid_of([(0, 2, (3, 3)), (0, 1, (1, 1))], [(5, 1, (1, 1))])
     grid.step([0, 2])
     assert grid.action_mask()[0].tolist() == [False, True, True]
-    assert make_heuristic(name)(grid).tolist() == [2, 2]
+    assert make_grid_scheduler(name)(grid).tolist() == [2, 2]
     grid = queue((5, (6, 6)), (1, (6, 6)), (3, (4, 4)))
     grid.step([0])
-    assert make_heuristic(name)(grid).tolist() == [2]
+    assert make_grid_scheduler(name)(grid).tolist() == [2]
 
 
 def test_machines_and_random_choices() -> None:
@@ -75,16 +68,16 @@ def test_machines_and_random_choices() -> None:
     counts = np.bincount(RandomChoice(1)(grid), minlength=3)
     assert (np.abs(counts - 1000) < 4 * np.sqrt(3000 * 2 / 9)).all()
     grid = tiny_grid(50)
-    default, same, other = (make_heuristic(spec)(grid).tolist() for spec in ("random", "random:0", "random:1"))
+    default, same, other = (make_grid_scheduler(spec)(grid).tolist() for spec in ("random", "random:0", "random:1"))
     assert default == same
     assert default != other
 
 
 def test_names_and_knobs_of_heuristics() -> None:
-    assert isinstance(make_heuristic("sjf"), ShortestJobFirst)
-    assert isinstance(make_heuristic("packer"), Packer)
+    assert isinstance(make_grid_scheduler("sjf"), ShortestJobFirst)
+    assert isinstance(make_grid_scheduler("packer"), Packer)
     for spec, knob in (("tetris", 0.5), ("tetris:0.01", 0.01), ("tetris:1", 1.0)):
-        heuristic = make_heuristic(spec)
+        heuristic = make_grid_scheduler(spec)
         assert isinstance(heuristic, Tetris)
         assert heuristic.knob == knob
     assert list(KNOBS) == sorted(KNOBS, reverse=True)
@@ -93,10 +86,34 @@ def test_names_and_knobs_of_heuristics() -> None:
     wrong = ("1.5", "-0.1", "nan", "x", "")
     for spec in (*map("tetris:{}".format, wrong), "random:-1", "random:0.5", "sjf:1"):
         with pytest.raises(SchedulerError, match=f"'{spec}': expected tetris:KNOB"):
-            make_heuristic(spec)
+            make_grid_scheduler(spec)
     for spec in ("lifo", "", "SJF"):
         with pytest.raises(SchedulerError, match=f"unknown heuristic '{spec}': expected one of sjf, packer"):
-            make_heuristic(spec)
+            make_grid_scheduler(spec)
+
+
+LONGEST = """
+from decima.schedulers.grid import ScoredRule
+
+class LongestJobFirst(ScoredRule):
+    def score(self, grid):
+        return grid.slot_duration[:, None, :]
+
+class NoRule:
+    pass
+"""
+
+
+def test_a_rule_of_ones_own_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_grid_rules.py").write_text(LONGEST)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    rule = make_grid_scheduler("own_grid_rules:LongestJobFirst")
+    assert rule(queue((3, (1, 1)), (5, (1, 1)), (4, (9, 9)))).tolist() == [1]
+    with pytest.raises(SchedulerError, match="'own_grid_rules:NoRule': expected a class whose objects map a grid"):
+        make_grid_scheduler("own_grid_rules:NoRule")
+    with pytest.raises(SchedulerError, match=r"heuristic 'own_grid_rules:Missing'"):
+        make_grid_scheduler("own_grid_rules:Missing")
 
 
 def test_tetris_gets_the_knob_of_the_lowest_slowdown() -> None:
