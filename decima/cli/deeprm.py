@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -198,19 +199,21 @@ def train(context: click.Context, /, device: str, workers: int | str | None, **o
     if config.jobs.log is not None:
         click.echo(read_swf(config.jobs.log).summary(), err=True)
 
-    from decima.learning.grid.train import GridTraining
+    from decima.learning.grid.train import train_on_grid
     from decima.learning.loop import check_resumable
 
     if options["resume"]:
         check_resumable(options["out"])
 
-    def train_this(**callbacks: Any) -> TrainingResult[DeepRMConfig]:
-        command, resume = training_command(context, source), options["resume"]
-        training = GridTraining(
-            config, options["out"], resume=resume, device=device, workers=workers or 1, command=command
-        )
-        return training.run(**callbacks)
-
+    train_this = partial(
+        train_on_grid,
+        config,
+        options["out"],
+        resume=options["resume"],
+        device=device,
+        workers=workers or 1,
+        command=training_command(context, source),
+    )
     result = watch(train_this, context, "the best heuristic", _describe)
     show_training(
         result,

@@ -145,7 +145,7 @@ def summary(runs: pd.DataFrame) -> dict[str, dict[str, Any]]:
 def heuristics_for(
     config: GridConfig, training: JobSets, names: Sequence[str] = HEURISTIC_NAMES
 ) -> dict[str, GridScheduler]:
-    """Create heuristics by name: ``tetris*``, with its knob tuned on training sets, and names for ``make_grid_scheduler``.
+    """Create heuristics by name: ``tetris*``, with its knob tuned on training sets, else see ``make_grid_scheduler``.
 
     Raises ``SchedulerError`` for an unknown name.
     """

@@ -3,7 +3,7 @@ from .cluster.config import TrainingConfig, read_config
 from .cluster.train import ClusterTraining, train_policy
 from .cluster.updates import PPO, Reinforce, take_step
 from .grid.config import DeepRMConfig
-from .grid.train import GridTraining
+from .grid.train import GridTraining, train_on_grid
 from .loop import TrainingLoop
 from .metrics import IterationReport, TrainingResult, read_metrics
 
@@ -23,5 +23,6 @@ __all__ = [
     "read_config",
     "read_metrics",
     "take_step",
+    "train_on_grid",
     "train_policy",
 ]

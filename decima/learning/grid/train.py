@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from decima.evaluation.metrics import GRID_METRICS, compare_metrics
 from decima.learning import metrics
 from decima.learning.checkpoint import copy_weights
 from decima.learning.cluster.updates import clone_epochs, policy_gradient, take_step
-from decima.learning.grid.config import DeepRMConfig
+from decima.learning.grid.config import RECIPES, DeepRMConfig
 from decima.learning.grid.rollout import (
     BASELINES,
     GridEpisodes,
@@ -34,7 +34,7 @@ from decima.learning.grid.rollout import (
     roll_out_sets,
 )
 from decima.learning.loop import TrainingLoop
-from decima.learning.metrics import Validation
+from decima.learning.metrics import IterationReport, TrainingResult, Validation
 from decima.policy.grid import (
     CLONING,
     VALIDATED,
@@ -49,12 +49,12 @@ from decima.policy.grid import (
 from decima.policy.parts import PolicyFileError
 from decima.registry import make_grid_scheduler
 from decima.schedulers.grid import GridScheduler, ShortestJobFirst
-from decima.settings import TrainingError
+from decima.settings import Progress, TrainingError, read_settings, silent
 from simulator.grid.grid import Grid, GridRecord
 from workloads.arrivals import RandomStream, random_stream
 from workloads.grid_jobs import JobSets
 
-__all__ = ["VALIDATION_SEED", "GridTraining"]
+__all__ = ["VALIDATION_SEED", "GridTraining", "train_on_grid"]
 
 #: Offsets of the seeds of validation sets and of sets for behaviour cloning, like ``TRAINING_SEED``.
 VALIDATION_SEED, CLONING_SEED = 2_000_000, 3_000_000
@@ -376,3 +376,42 @@ def _mean(values: Iterator[NDArray[np.float64]]) -> float:
     """Return the mean over all booked jobs; NaN without any."""
     flat = np.concatenate([array[np.isfinite(array)] for array in values])
     return float(flat.mean()) if flat.size else float("nan")
+
+
+def train_on_grid(
+    config: DeepRMConfig | str | Path,
+    out: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    resume: bool = False,
+    device: str = "cpu",
+    workers: int | str = 1,
+    command: str = "",
+    on_iteration: Callable[[IterationReport], None] | None = None,
+    on_progress: Progress = silent,
+) -> TrainingResult[DeepRMConfig]:
+    """Train a policy on DeepRM's grid, as ``decima deeprm train`` does.
+
+    Args:
+        config: settings, name of a recipe (``deeprm``, ``cnn`` or ``a2c``), or path of a YAML file.
+        out: folder of the run, see ``TrainingLoop``.
+        overrides: texts that replace settings of a recipe or file, such as ``"jobs.load=0.7"``.
+
+    Other arguments are those of ``TrainingLoop`` and its method ``run``.
+
+    Raises:
+        TrainingError: the settings are malformed; or see ``GridTraining``.
+        Exception: see ``GridTraining`` and ``TrainingLoop.run``.
+
+    Examples:
+        >>> from decima.learning import train_on_grid
+        >>> result = train_on_grid("deeprm", "my-deeprm", overrides=["jobs.load=0.7"])  # doctest: +SKIP
+        >>> result.policy_file  # doctest: +SKIP
+        PosixPath('my-deeprm/policy.npz')
+    """
+    if not isinstance(config, DeepRMConfig):
+        config = read_settings(DeepRMConfig, RECIPES, config, overrides)
+    elif overrides:
+        raise TrainingError("overrides need the name of a recipe or a file as config")
+    training = GridTraining(config, out, resume=resume, device=device, workers=workers, command=command)
+    return training.run(on_iteration, on_progress)
