@@ -1,10 +1,11 @@
 from .cluster.advantages import Baseline, Curve, Returns
 from .cluster.config import TrainingConfig, read_config
+from .cluster.ppo import PPO
+from .cluster.reinforce import Reinforce
 from .cluster.train import ClusterTraining, train_policy
-from .cluster.updates import PPO, Reinforce, take_step
 from .grid.config import DeepRMConfig
 from .grid.train import GridTraining, train_on_grid
-from .loop import TrainingLoop
+from .loop import TrainingLoop, take_step
 from .metrics import IterationReport, TrainingResult, read_metrics
 
 __all__ = [

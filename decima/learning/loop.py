@@ -59,7 +59,16 @@ from workloads.reading import read_bytes
 if TYPE_CHECKING:
     from decima.settings import RunConfig
 
-__all__ = ["CARD", "CHECKPOINT", "CONFIG", "POLICY", "TrainingLoop", "check_device", "check_resumable"]
+__all__ = [
+    "CARD",
+    "CHECKPOINT",
+    "CONFIG",
+    "POLICY",
+    "TrainingLoop",
+    "check_device",
+    "check_resumable",
+    "take_step",
+]
 
 CHECKPOINT, CONFIG, CARD = "checkpoint.pt", "config.yaml", "policy.md"
 #: Name of the optimiser of behaviour cloning, which is dropped after the last epoch.
@@ -476,6 +485,38 @@ class TrainingLoop(ABC, Generic[Config]):
         self._curve, self._cpu_before_s = checkpoint.curve, checkpoint.cpu_s
         self._before = checkpoint.before
         self._checkpoint = replace(checkpoint, config=config)
+
+
+def take_step(
+    network: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    loss: float = 0.0,
+    *,
+    max_gradient_norm: float = math.inf,
+    count: int = 1,
+) -> float:
+    """Take an optimiser step with the accumulated gradient, after gradient clipping, and reset the gradient.
+
+    Args:
+        loss: value of the loss, to check that it is finite.
+        max_gradient_norm: norm to which a larger gradient is clipped.
+        count: divisor of the gradient.
+
+    Returns:
+        Norm of the gradient before clipping.
+
+    Raises:
+        NotFiniteError: the loss or its gradient is not finite.
+    """
+    for parameter in network.parameters() if count != 1 else ():
+        if parameter.grad is not None:
+            parameter.grad /= count
+    norm = float(torch.nn.utils.clip_grad_norm_(network.parameters(), max_gradient_norm))
+    if not (math.isfinite(loss) and math.isfinite(norm)):
+        raise NotFiniteError(f"the loss is {loss}, the norm of its gradient {norm}")
+    optimiser.step()
+    optimiser.zero_grad()
+    return norm
 
 
 def check_resumable(folder: Path) -> None:

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 import torch
 
-from decima.learning.cluster.advantages import Curve, Returns, SequenceBaseline
+from decima.learning import PPO, Reinforce
+from decima.learning.cluster.advantages import Curve, Returns, SequenceBaseline, accumulate
+from decima.learning.cluster.clone import clone_epochs, split
 from decima.learning.cluster.rollout import Episode, Trajectories, record_scheduler, roll_out
-from decima.learning.cluster.updates import PPO, Reinforce, clone_epochs, split
-from decima.learning.cluster.values import accumulate
 from decima.policy import PRESETS, NeuralScheduler, Policy, load_actor
 from decima.policy.shipped import SHIPPED
 from decima.policy.threads import one_thread

@@ -17,8 +17,14 @@ import torch
 from numpy.typing import NDArray
 
 from decima.learning.checkpoint import TrainingPart
-from decima.learning.cluster.rollout import EpisodePlan, Trajectories, record_scheduler, start_episodes
-from decima.learning.cluster.values import LIVE_JOBS, NUM_LOADS, accumulate
+from decima.learning.cluster.rollout import (
+    LIVE_JOBS,
+    NUM_LOADS,
+    EpisodePlan,
+    Trajectories,
+    record_scheduler,
+    start_episodes,
+)
 from decima.policy.parts import build_part
 from decima.registry import make_scheduler
 
@@ -29,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Advantages", "Baseline", "Curve", "DifferentialReturns", "DiscountedReturns", "LinearCritic",
-    "Returns", "SequenceBaseline", "gae", "mean_at", "relative_scale",
+    "Returns", "SequenceBaseline", "accumulate", "gae", "mean_at", "relative_scale",
 ]  # fmt: skip
 
 Floats = NDArray[np.float64]
@@ -43,6 +49,18 @@ UNIT_MS = 1000.0
 
 
 # Returns.
+
+
+def accumulate(values: Floats, factors: Floats, bootstrap_value: float = 0.0) -> Floats:
+    """Compute ``result[i] = values[i] + factors[i] * result[i + 1]``, where ``result[n]`` is the bootstrap value.
+
+    Rewards and discounts give returns; TD errors and discounts times GAE lambda give GAE advantages.
+    """
+    result = np.empty_like(values)
+    later: Any = bootstrap_value
+    for place in range(len(values) - 1, -1, -1):
+        later = result[place] = values[place] + factors[place] * later
+    return result
 
 
 class Returns(TrainingPart):
@@ -205,7 +223,7 @@ def _at(own: Curve, other: Curve) -> Floats:
 
 
 class LinearCritic:
-    """Linear critic (value function): a least-squares fit of returns to the load (see ``load.load_of``).
+    """Linear critic (value function): a least-squares fit of returns to the load (see ``rollout.load_of``).
 
     A few sums over the work ahead of each job explain most of the returns. The fit is to differences between
     episodes of one job sequence, since the returns themselves vary mostly with future arrivals.

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.learning.cluster.values import NUM_LOADS, load_of
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.files import make_actor
 from decima.policy.parts import NotFiniteError
@@ -26,6 +25,7 @@ from decima.policy.scheduler import Featurizer
 from decima.registry import make_scheduler
 from decima.settings import ENDS, RUN_SEEDS, WARM_UPS
 from simulator.cluster.episode import make_cluster
+from simulator.compiled import compiled
 from workloads.arrivals import RandomStream, random_stream
 
 if TYPE_CHECKING:
@@ -43,10 +43,14 @@ if TYPE_CHECKING:
     from workloads.arrivals import JobSequence
 
 __all__ = [
-    "Episode", "EpisodePlan", "Shared", "Trajectories", "gather", "plan_iteration", "record_scheduler",
-    "record_sequence", "roll_out", "roll_out_plans", "start_episodes",
+    "LIVE_JOBS", "NUM_LOADS", "Episode", "EpisodePlan", "Shared", "Trajectories", "gather", "load_of",
+    "plan_iteration", "record_scheduler", "record_sequence", "roll_out", "roll_out_plans", "start_episodes",
 ]  # fmt: skip
 
+#: Number of sums that ``load_of`` returns, and the position of the number of live jobs among them.
+NUM_LOADS, LIVE_JOBS = 7, 1
+#: Unit of work in ``load_of``, ms.
+WORK_UNIT_MS = 100_000.0
 #: Maximum number of stages in all samples of an episode; limits memory to about 100 MB.
 MOST_SAMPLED = 1_000_000
 #: Maximum number of stages that are evaluated with gradients at a time; limits memory to about a gigabyte.
@@ -401,6 +405,45 @@ def _no_graphs(config: PolicyConfig) -> Graphs:
 def _end_load(cluster: BaseCluster) -> NDArray[np.float64]:
     is_complete = cluster.clock.now < cluster.config.max_time_ms
     return np.zeros(NUM_LOADS) if is_complete else load_of(cluster.snapshot())
+
+
+# The critic's inputs.
+
+
+def load_of(observation: Observation) -> NDArray[np.float64]:
+    """Summarise the unfinished work of the live jobs in seven sums, the inputs of the critic.
+
+    Let w be the unfinished work of a job (tasks times mean duration, in units of ``WORK_UNIT_MS``), r the number of
+    jobs with at least that much work, itself included, and n the number of executors. The sums are: 1, number of jobs,
+    sum of w, sum of r * w / n (total time in the system under shortest job first), s = sum of sqrt(w), s ** 2 / n, and
+    sum of r * sqrt(w).
+
+    Returns:
+        float64 [7].
+    """
+    sums: NDArray[np.float64] = _sums(
+        observation.stages, len(observation.jobs), float(observation.num_executors)
+    )
+    return sums
+
+
+@compiled
+def _sums(stages, num_jobs, num_executors):  # type: ignore[no-untyped-def]
+    work = np.zeros(num_jobs)
+    for stage in stages:
+        work[stage.job] += (stage.num_tasks - stage.finished_tasks) * stage.mean_task_ms / WORK_UNIT_MS
+    work.sort()
+    sums = np.zeros(NUM_LOADS)
+    sums[0] = 1.0
+    sums[1] = num_jobs
+    for place in range(num_jobs):
+        root = np.sqrt(work[place])
+        sums[2] += work[place]
+        sums[3] += (num_jobs - place) * work[place] / num_executors
+        sums[4] += root
+        sums[6] += (num_jobs - place) * root
+    sums[5] = sums[4] ** 2 / num_executors
+    return sums
 
 
 # Work items of worker processes.

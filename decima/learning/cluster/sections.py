@@ -324,7 +324,7 @@ class UpdateSection(_Replaceable):
 
     RENAMED: ClassVar[Mapping[str, str]] = {"averaging": "ema_decay"}
     KEY: ClassVar[str] = "algorithm"
-    BASE: ClassVar[str] = "decima.learning.cluster.updates:Reinforce"
+    BASE: ClassVar[str] = "decima.learning.cluster.reinforce:Reinforce"
 
     algorithm: Annotated[str, built_in_or_custom("ppo", "reinforce")] = described(
         "ppo", "ppo; reinforce, Algorithm 1 of the paper; or module:Class"

@@ -22,7 +22,10 @@ from decima.evaluation.fit import evaluation_setting
 from decima.evaluation.metrics import Interval, mean_interval
 from decima.evaluation.variants import HINDSIGHT
 from decima.learning.cluster.advantages import Advantages
+from decima.learning.cluster.clone import clone_epochs, split
 from decima.learning.cluster.config import TrainingConfig, read_config, workload_overrides
+from decima.learning.cluster.ppo import PPO
+from decima.learning.cluster.reinforce import Reinforce
 from decima.learning.cluster.rollout import (
     Shared,
     Trajectories,
@@ -31,7 +34,6 @@ from decima.learning.cluster.rollout import (
     roll_out_plans,
 )
 from decima.learning.cluster.settings import by_cell
-from decima.learning.cluster.updates import PPO, Reinforce, clone_epochs, split
 from decima.learning.cluster.validation import (
     evaluate_weights,
     reference_results,

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from decima.learning.cluster.values import accumulate
+from decima.learning.cluster.advantages import accumulate
 from decima.policy.grid import GridActor, View, build_actor, look
 from simulator.grid.grid import Grid
 

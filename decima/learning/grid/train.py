@@ -21,7 +21,8 @@ from decima.evaluation.grid import TRAINING_SEED, evaluate, heuristics_for
 from decima.evaluation.metrics import GRID_METRICS, compare_metrics
 from decima.learning import metrics
 from decima.learning.checkpoint import copy_weights
-from decima.learning.cluster.updates import clone_epochs, policy_gradient, take_step
+from decima.learning.cluster.clone import clone_epochs
+from decima.learning.cluster.reinforce import policy_gradient
 from decima.learning.grid.config import RECIPES, DeepRMConfig
 from decima.learning.grid.rollout import (
     BASELINES,
@@ -33,7 +34,7 @@ from decima.learning.grid.rollout import (
     roll_out,
     roll_out_sets,
 )
-from decima.learning.loop import TrainingLoop
+from decima.learning.loop import TrainingLoop, take_step
 from decima.learning.metrics import IterationReport, TrainingResult, Validation
 from decima.policy.grid import (
     CLONING,

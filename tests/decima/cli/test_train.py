@@ -23,7 +23,7 @@ from decima.cli.train import _grid_table, _table
 from decima.evaluation.metrics import mean_interval
 from decima.learning import DeepRMConfig, TrainingConfig, read_config
 from decima.learning.cluster import train as cluster_train
-from decima.learning.cluster.updates import clone_epochs
+from decima.learning.cluster.clone import clone_epochs
 from decima.learning.metrics import CLUSTER_METRICS, GRID_METRICS, TrainingResult, read_metrics
 from decima.policy.files import read_about
 from decima.settings import describe_settings

@@ -17,12 +17,19 @@ from decima.learning.cluster.advantages import (
     LinearCritic,
     Returns,
     SequenceBaseline,
+    accumulate,
     gae,
     mean_at,
 )
 from decima.learning.cluster.config import TrainingConfig
-from decima.learning.cluster.rollout import Trajectories, plan_iteration, record_scheduler, roll_out, start_episodes
-from decima.learning.cluster.values import NUM_LOADS, accumulate
+from decima.learning.cluster.rollout import (
+    NUM_LOADS,
+    Trajectories,
+    plan_iteration,
+    record_scheduler,
+    roll_out,
+    start_episodes,
+)
 from decima.policy import Featurizer, Graphs, Policy
 from decima.schedulers import Fair
 from simulator import Cluster

@@ -12,12 +12,12 @@ from decima.learning.cluster.rollout import (
     Episode,
     EpisodePlan,
     Trajectories,
+    load_of,
     plan_iteration,
     record_scheduler,
     roll_out,
     start_episodes,
 )
-from decima.learning.cluster.values import load_of
 from decima.policy import NeuralScheduler, NotFiniteError, Policy
 from decima.policy.config import SHORTCUT_POLICY
 from decima.registry import make_scheduler

@@ -13,9 +13,16 @@ from scipy import stats
 from decima.evaluation.fit import evaluation_setting, misfits
 from decima.learning import ClusterTraining, TrainingConfig, read_config, read_metrics
 from decima.learning.cluster.advantages import Advantages, relative_scale
-from decima.learning.cluster.rollout import Episode, Trajectories, plan_iteration, record_scheduler, start_episodes
+from decima.learning.cluster.rollout import (
+    NUM_LOADS,
+    Episode,
+    Trajectories,
+    load_of,
+    plan_iteration,
+    record_scheduler,
+    start_episodes,
+)
 from decima.learning.cluster.settings import SettingsConditions, SettingsSection
-from decima.learning.cluster.values import NUM_LOADS, load_of
 from decima.learning.loop import CARD
 from decima.policy import Policy, read_about, read_trained_on
 from decima.policy.distribution import out_of_distribution

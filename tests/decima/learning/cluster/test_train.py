@@ -14,6 +14,8 @@ from decima.evaluation.fit import evaluation_setting, misfits
 from decima.learning.checkpoint import load_checkpoint
 from decima.learning.cluster.advantages import Advantages
 from decima.learning.cluster.config import TrainingConfig, read_config
+from decima.learning.cluster.ppo import PPO
+from decima.learning.cluster.reinforce import Reinforce
 from decima.learning.cluster.rollout import (
     Episode,
     Trajectories,
@@ -24,7 +26,6 @@ from decima.learning.cluster.rollout import (
     start_episodes,
 )
 from decima.learning.cluster.train import ClusterTraining
-from decima.learning.cluster.updates import PPO, Reinforce
 from decima.learning.cluster.validation import evaluate_policy
 from decima.learning.loop import CARD, CHECKPOINT, POLICY
 from decima.learning.metrics import IterationReport, TrainingResult, read_metrics

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
+from decima.learning import PPO
+from decima.learning.cluster.clone import clone_epochs, split
 from decima.learning.cluster.rollout import Episode, record_scheduler, roll_out
-from decima.learning.cluster.updates import clone_epochs, split
-from decima.policy import NotFiniteError, Policy
+from decima.policy import NotFiniteError, PartError, Policy
 from decima.policy.config import SHORTCUT_POLICY
 from decima.registry import make_scheduler
 from decima.settings import silent
@@ -22,6 +24,7 @@ from tests.decima.learning.cluster.updates import (
     LINEAR,
     advantages,
     linear_samples,
+    run,
     run_ppo,
     run_reinforce,
     sampled,
@@ -62,10 +65,10 @@ def test_pieces_do_not_show_and_gradients_are_clipped(monkeypatch: pytest.Monkey
         monkeypatch.setattr("decima.learning.cluster.rollout.MOST_ROWS", rows)
         run_reinforce(policy, samples, entropy_weight=0.1)
     np.testing.assert_allclose(weights(policies[0]), weights(policies[1]), atol=1e-5)
-    for run in (run_reinforce, run_ppo):
+    for update in (run_reinforce, run_ppo):
         policy = Policy(SHORTCUT_POLICY, seed=2)
         before = weights(policy)
-        report = run(policy, samples, advantage=100 * advantages(samples), max_gradient_norm=0.25)
+        report = update(policy, samples, advantage=100 * advantages(samples), max_gradient_norm=0.25)
         assert report["gradient_norm"] > 1
         assert np.linalg.norm(weights(policy) - before) == pytest.approx(0.25, rel=1e-3)
 
@@ -124,6 +127,40 @@ def test_ppo_does_not_follow_gains_beyond_the_clip(advantage: float, moves: bool
     report = run_ppo(policy, samples, advantage=np.full(len(samples), advantage))
     assert bool((weights(policy) != before).any()) == moves
     assert (report["clipped"], report["kl"]) == (1, pytest.approx(math.e - 2, rel=1e-3))
+
+
+class PenalisedPPO(PPO):
+    """PPO with a penalty for the KL divergence from the acting policy."""
+
+    weight = 0.0
+
+    def loss(self, log_probability: Tensor, old_log_probability: Tensor, advantage: Tensor) -> Tensor:
+        log_ratio = log_probability - old_log_probability
+        penalty = self.weight * (log_ratio.exp() - 1 - log_ratio)
+        return super().loss(log_probability, old_log_probability, advantage) + penalty
+
+
+def test_a_subclass_replaces_the_loss_of_ppo() -> None:
+    """A strong penalty keeps the policy near the acting one; without weight it changes nothing."""
+    samples, reports, learned = sampled(Policy(SHORTCUT_POLICY, seed=2)), [], []
+    for kind, weight in ((PPO, 0.0), (PenalisedPPO, 0.0), (PenalisedPPO, 30.0)):
+        policy, algorithm = Policy(SHORTCUT_POLICY, seed=2), kind(epochs=4, minibatches=2, max_kl=1e9)
+        vars(algorithm)["weight"] = weight
+        reports.append(run(algorithm, policy, samples, learning_rate=0.02))
+        learned.append(weights(policy))
+    np.testing.assert_array_equal(learned[1], learned[0])
+    assert reports[1] == reports[0]
+    assert 0 < reports[2]["kl"] < 0.7 * reports[0]["kl"]
+
+
+def test_a_loss_of_another_shape_is_refused() -> None:
+    class Mean(PPO):
+        def loss(self, log_probability: Tensor, old_log_probability: Tensor, advantage: Tensor) -> Tensor:
+            return super().loss(log_probability, old_log_probability, advantage).mean()
+
+    policy = Policy(SHORTCUT_POLICY, seed=2)
+    with pytest.raises(PartError, match=r"^update.algorithm: .*:Mean' must return a loss of shape \[\d+\]$"):
+        run(Mean(), policy, sampled(policy))
 
 
 def test_memory_is_bounded_by_pieces_and_the_step_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from decima.learning import PPO, Reinforce
 from decima.learning.cluster.rollout import Episode, Trajectories, roll_out
-from decima.learning.cluster.updates import PPO, Reinforce
 from decima.policy import Feature, Graphs, Policy, PolicyConfig
 from simulator import ClusterConfig
 from tests.decima.evaluation.examples import LIBRARY
@@ -74,15 +74,17 @@ def weights(policy: Policy) -> NDArray[np.float32]:
     return np.concatenate([parameter.detach().numpy().ravel() for parameter in policy.parameters()])
 
 
-def step(policy: Policy) -> torch.optim.Optimizer:
-    """Take a plain gradient descent step, so that the step is the gradient."""
-    return torch.optim.SGD(policy.parameters(), lr=1.0)
+def step(policy: Policy, learning_rate: float = 1.0) -> torch.optim.Optimizer:
+    """Take a plain gradient descent step; with learning rate 1 the step is the gradient."""
+    return torch.optim.SGD(policy.parameters(), lr=learning_rate)
 
 
-def run(algorithm: Reinforce, policy: Policy, samples: Trajectories, **changes: Any) -> dict[str, float]:
+def run(
+    algorithm: Reinforce, policy: Policy, samples: Trajectories, learning_rate: float = 1.0, **changes: Any
+) -> dict[str, float]:
     given: dict[str, Any] = {"advantage": advantages(samples), "random": np.random.default_rng(0)}
     given |= {"entropy_weight": 0.0, "max_gradient_norm": 1e9}
-    return algorithm.update(policy, step(policy), samples, **given | changes)
+    return algorithm.update(policy, step(policy, learning_rate), samples, **given | changes)
 
 
 def run_reinforce(policy: Policy, samples: Trajectories, **changes: Any) -> dict[str, float]:
