@@ -22,8 +22,9 @@ from decima import __version__
 from workloads.errors import DecimaError
 
 __all__ = [
-    "LOCK", "OutputError", "atomic_path", "check_file", "folder_lock", "json_in_html", "json_text", "make_folder",
-    "missing_paths", "prepare_outputs", "remove_paths", "uninterrupted", "versions", "visible", "writing",
+    "LOCK", "OutputError", "atomic_path", "check_file", "folder_lock", "json_in_html", "json_text", "machine",
+    "make_folder", "missing_paths", "prepare_outputs", "remove_paths", "uninterrupted", "versions", "visible",
+    "writing",
 ]  # fmt: skip
 
 #: Name of the file that ``folder_lock`` locks.
@@ -136,6 +137,22 @@ def prepare_outputs(folder: Path | None, *files: Path | None) -> None:
 def versions() -> dict[str, str]:
     """Return the versions of the software that results depend on, by name."""
     return {"decima": __version__, "numpy": version("numpy"), "python": platform.python_version()}
+
+
+def machine() -> dict[str, Any]:
+    """Return platform, processor and versions, for the JSON of results."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    processors = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return {
+        "platform": platform.platform(),
+        "processor": next(processors, platform.processor()),
+        "cpus": os.cpu_count(),
+        "python": platform.python_version(),
+        "versions": {"decima": __version__, "numpy": version("numpy"), "torch": version("torch")},
+    }
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from decima.show.style import BLACK, GREY, INTERVAL, finish_axes, new_figure
 from reproduce.common import Result
 from reproduce.fig11b import CLASSES, GRAPHENE_STAR
 from simulator import EpisodeRecord
+from workloads import WorkloadError
 
 #: Groups of jobs by total work; all have the same number of jobs.
 FIFTHS = ["smallest", "second", "third", "fourth", "largest"]
@@ -47,6 +48,8 @@ def run(
         policy: Policy file of decima; by default the shipped policy of the most similar setting.
         workers: Processes.
     """
+    if jobs < len(FIFTHS):
+        raise WorkloadError(f"{jobs} jobs: expected at least {len(FIFTHS)}, one for each fifth")
     setting = decima.make_conditions(
         workload=workload,
         classes=classes,

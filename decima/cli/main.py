@@ -17,10 +17,11 @@ from typing import Any, NoReturn
 import click
 
 from decima.cli import options
+from decima.cli.benchmark import benchmark
 from decima.cli.compare import compare, explain, schedulers
 from decima.cli.console import INTERRUPTED, Commands, OneLineErrors, command_line, end, progress, report
 from decima.cli.deeprm import deeprm
-from decima.cli.search import headroom, plot, tune
+from decima.cli.search import plot, tune
 from decima.cli.serve import replay, replay_live, report_live, serve, spark
 from decima.cli.train import train
 from decima.cli.workload import workload
@@ -57,7 +58,21 @@ SHARED = {
 }
 
 
-@click.group(cls=Commands)
+class Moved(Commands):
+    """Group whose unknown commands are figures outside of the package."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command, see ``click.Group``."""
+        if self.get_command(ctx, args[0]) is None:
+            ctx.fail(
+                f"figures are outside of the package: in a clone of the repository, python -m reproduce {args[0]}"
+            )
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=Moved)
 def reproduce() -> None:
     """Reproduce figures of the papers on Decima, DeepRM and its successors."""
 
@@ -119,10 +134,10 @@ def cli(allow_parts: tuple[str, ...]) -> None:
 
 
 for _command in (
+    benchmark,
     compare,
     deeprm,
     explain,
-    headroom,
     plot,
     replay,
     replay_live,
@@ -136,7 +151,6 @@ for _command in (
     workload,
 ):
     cli.add_command(_command)
-cli.add_command(reproduce.commands.pop("benchmark"))  # this study reproduces no paper
 
 
 def main() -> NoReturn:

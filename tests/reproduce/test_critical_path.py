@@ -1,18 +1,14 @@
 """Accuracy of networks on critical paths."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
 from decima.policy import Graphs, GraphTensors
 from decima.policy.features import message_order
-from decima.studies import critical_path
-from tests.decima.show.test_plots import difference
-from tests.decima.studies.test_compared import printed
+from reproduce import critical_path
 from workloads import JobProfile, synthetic_profiles
 
 PROFILES = synthetic_profiles(30, seed=4)
@@ -95,54 +91,23 @@ def test_accuracy_counts_dags() -> None:
 
 def test_networks_differ_and_two_levels_find_critical_paths() -> None:
     # Both networks have the paper's f (16 x 32 x 16 x 16) and an input layer; only one has g.
-    sizes = {}
-    for network, aggregate in critical_path.LEVELS.items():
+    sizes = []
+    for aggregate, _ in critical_path.NETWORKS.values():
         encoder = critical_path.StagePaths(aggregate, seed=0).encoder
-        sizes[network] = sum(
-            parameter.numel()
-            for part in (encoder.stage_input, encoder.message, encoder.aggregate)
-            for parameter in part.parameters()
-        )
+        parts = (encoder.stage_input, encoder.message, *(() if encoder.aggregate is None else (encoder.aggregate,)))
+        sizes.append(sum(parameter.numel() for part in parts for parameter in part.parameters()))
     layer = 16 * 32 + 32 + 32 * 16 + 16 + 16 * 16 + 16
-    assert sizes["two-level"] - sizes["single-level"] == layer
-    assert sizes["single-level"] == layer + (32 + 32 + 32 * 16 + 16 + 16 * 16 + 16)
-    assert critical_path.TEST_STAGES[0] > critical_path.LEARN_STAGES[1], (
-        "the tests are larger than what is learned from"
-    )
-    curves, chance = critical_path.measure(seeds=(0,), iterations=300, num_measurements=1)
-    last = critical_path.final(curves)[0]
-    print(f"\n{last}")
-    assert last["two-level"] >= 0.9
-    assert last["single-level"] <= last["two-level"] - 0.04
+    assert sizes[0] - sizes[1] == layer
+    assert sizes[1] == layer + (32 + 32 + 32 * 16 + 16 + 16 * 16 + 16)
+    assert critical_path.TEST_STAGES[0] > critical_path.TRAINING_STAGES[1], "tests are larger than the training DAGs"
+    two, one, chance = critical_path.run(iterations=300, seeds=1).tables["accuracy"]["mean"]
+    assert two >= 0.9
+    assert one <= two - 0.04
     assert chance < 0.5
-    assert len(curves) == 2 * 2
 
 
 @pytest.mark.slow
 def test_no_seed_is_lucky() -> None:
-    last = critical_path.final(critical_path.measure(seeds=range(5), num_measurements=1)[0])
-    print(f"\n{last}")
-    assert (last.loc["two-level"] >= 0.95).all()
-    assert last.loc["single-level"].max() <= last.loc["two-level"].min() - 0.05
-
-
-@pytest.fixture
-def curves() -> pd.DataFrame:
-    """Return synthetic curves."""
-    rows = [
-        {"iteration": iteration, "accuracy": base + gain * iteration / 100, "network": network, "seed": seed}
-        for network, base, gain in (("two-level", 0.4, 0.58), ("single-level", 0.4, 0.4))
-        for seed, base in ((0, base), (1, base - 0.1))
-        for iteration in (0, 50, 100)
-    ]
-    return pd.DataFrame(rows)
-
-
-def test_picture_and_table(curves: pd.DataFrame, tmp_path: Path) -> None:
-    assert difference(critical_path.plot_accuracy(curves, 0.35), "critical-path", tmp_path) is None
-    lines = printed(critical_path.accuracy_table(curves, 0.35))
-    assert [line.split()[-3:] for line in lines if "-level" in line] == [
-        ["93.0%", "88.0%", "98.0%"],
-        ["75.0%", "70.0%", "80.0%"],
-    ]
-    assert any("35.0%" in line for line in lines)
+    table = critical_path.run().tables["accuracy"]
+    assert table["min"][0] >= 0.95
+    assert table["max"][1] <= table["min"][0] - 0.05

@@ -1,8 +1,10 @@
 """Tuning: the search finds better constants reproducibly, and the command evaluates them on other seeds."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,13 +14,14 @@ from click.testing import CliRunner
 from decima.cli.main import cli
 from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.options import compare, make_conditions
+from decima.learning import tune
 from decima.learning.cluster.config import read_config
+from decima.learning.tune import JUDGED_ON, TUNED_ON, CmaEs, Tuned, scheduler_name, tune_rule
 from decima.registry import make_scheduler, parameters
 from decima.schedulers.adaptive_srpt import ADAPTIVE_WEIGHTS, AdaptiveSrpt
 from decima.schedulers.base import SchedulerError
 from decima.schedulers.priced_srpt import PricedConstants, PricedSrpt
-from decima.studies import tune
-from decima.studies.tune import JUDGED_ON, TUNED_ON, Tuned, outcome, scheduler_name, tune_rule
+from decima.show.tuning import tuning_report
 from tests.cases import cases
 
 CONSTANTS = {**PricedConstants()._asdict(), "steepness": 2.0}
@@ -37,6 +40,18 @@ def tuned(settings: dict[str, Conditions], workers: int = 1, **options: object) 
     return tune_rule(settings, workers=workers, **given)  # type: ignore[arg-type]
 
 
+class Shown(NamedTuple):
+    """JSON and notes of a report."""
+
+    content: dict[str, Any]
+    notes: Sequence[str]
+
+
+def report_of(*arguments: Any) -> Shown:
+    report = tuning_report(*arguments)
+    return Shown(json.loads(report.json), report.notes)
+
+
 def test_searches_find_better_constants_also_for_other_metrics() -> None:
     settings = {"batch": setting(seed=3), "wrong": setting(seed=3, knowledge={"job_error": 1.0})}
     found = tuned(settings, generations=8, sequences=3, judged=3)
@@ -53,14 +68,13 @@ def test_searches_find_better_constants_also_for_other_metrics() -> None:
     found = tuned({"late": late}, rule="atc", objective="misses", generations=6, sequences=3, judged=3)
     means = found.runs[found.runs["seeds"] == TUNED_ON].groupby("scheduler")["deadline_misses"].mean()
     assert means[found.scheduler] < means["atc"]
-    shown = outcome(found, {"late": late})
-    assert shown.extra["metric"] == "deadline_misses"
+    shown = report_of(found, {"late": late})
+    assert shown.content["metric"] == "deadline_misses"
     assert "misses" in shown.notes[0]
 
 
-@pytest.mark.parametrize("search", ["cma-es", "response-surface"])
-def test_weights_are_found_with_either_sign(search: str) -> None:
-    found = tuned({"batch": setting(seed=3)}, rule="srpt-tuned", search=search)
+def test_weights_are_found_with_either_sign() -> None:
+    found = tuned({"batch": setting(seed=3)}, rule="srpt-tuned")
     weights = {name: value for name, value in found.constants.items() if name in ADAPTIVE_WEIGHTS}
     assert min(weights.values()) < 0 < max(weights.values())
     assert all(value > 0 for name, value in found.constants.items() if name not in ADAPTIVE_WEIGHTS)
@@ -72,21 +86,21 @@ def test_weights_are_found_with_either_sign(search: str) -> None:
 def test_a_search_starts_from_the_constants_of_a_scheduler(tmp_path: Path) -> None:
     """Weights that the scheduler lacks start at 0, and the result is compared with the scheduler."""
     batch = {"batch": setting(seed=3)}
-    options = {"rule": "srpt-tuned", "search": "response-surface", "generations": 1}
+    options = {"rule": "srpt-tuned", "generations": 1}
     found = tuned(batch, start="srpt:staying=0.5", **options)
     assert set(found.runs["scheduler"]) == {"srpt:staying=0.5", found.scheduler}
-    shown = outcome(found, batch)
-    assert shown.extra["start"] == "srpt:staying=0.5"
+    shown = report_of(found, batch)
+    assert shown.content["start"] == "srpt:staying=0.5"
     assert "Change against srpt:staying=0.5" in shown.notes[0]
-    assert np.abs([found.constants[name] for name in ADAPTIVE_WEIGHTS]).max() <= 0.05  # one step from 0
-    assert found.constants["staying"] == pytest.approx(0.5, rel=0.25)
+    assert np.abs([found.constants[name] for name in ADAPTIVE_WEIGHTS]).max() <= 0.15  # near 0
+    assert found.constants["staying"] == pytest.approx(0.5, rel=1)
     file = tmp_path / "tuned.json"
-    file.write_text(json.dumps({name: shown.extra[name] for name in ("rule", "parameters")}))
+    file.write_text(json.dumps({name: shown.content[name] for name in ("rule", "parameters")}))
     again = tuned(batch, start=f"srpt-tuned:{file}", **options)
-    assert again.constants["staying"] == pytest.approx(found.constants["staying"], rel=0.25)
+    assert again.constants["staying"] == pytest.approx(found.constants["staying"], rel=1)
     assert again.start_constants == found.constants
     file.unlink()
-    assert f"Change against srpt-tuned:{file}" in outcome(again, batch).notes[0]
+    assert f"Change against srpt-tuned:{file}" in report_of(again, batch).notes[0]
     with pytest.raises(CompareError, match="'fair' has no constants of srpt-tuned"):
         tuned(batch, start="fair", **options)
     for start in ("nope", "srpt:nope=1", "fair:1"):
@@ -174,17 +188,17 @@ def test_changes_are_paired_and_averaged_over_settings() -> None:
     table = pd.DataFrame(runs, columns=columns)
     found = Tuned("srpt", CONSTANTS, table, np.zeros((1, 14)), "srpt", start)
     settings = {"long": setting(), "short": setting()}
-    shown = outcome(found, settings, "tuned.json")
-    changes = {(each["setting"], each["seeds"]): each["mean"] for each in shown.extra["changes"]}
+    shown = report_of(found, settings, "tuned.json")
+    changes = {(each["setting"], each["seeds"]): each["mean"] for each in shown.content["changes"]}
     assert changes == {
         ("long", TUNED_ON): pytest.approx(-0.5),
         ("long", JUDGED_ON): pytest.approx(-0.2),
         ("short", TUNED_ON): 0.0,
         ("short", JUDGED_ON): 0.0,
     }
-    assert shown.extra["average"][JUDGED_ON]["mean"] == pytest.approx(-0.1)
+    assert shown.content["average"][JUDGED_ON]["mean"] == pytest.approx(-0.1)
     assert "srpt:tuned.json" in shown.notes[1]
-    assert found.scheduler in outcome(found, settings).notes[1]
+    assert found.scheduler in report_of(found, settings).notes[1]
 
 
 def test_settings_that_are_drawn_have_a_row_for_each_kind() -> None:
@@ -192,9 +206,9 @@ def test_settings_that_are_drawn_have_a_row_for_each_kind() -> None:
     conditions = read_config("general", DRAWN).conditions()
     settings = {"general": replace(conditions, num_experiments=4)}
     found = tuned(settings, generations=1, judged=4)
-    shown = outcome(found, settings)
+    shown = report_of(found, settings)
     names = {f"general: {kind}{errors}" for kind in ("batches", "streams") for errors in ("", ", wrong estimates")}
-    rows = {each["setting"] for each in shown.extra["changes"]}
+    rows = {each["setting"] for each in shown.content["changes"]}
     assert rows <= names
     assert len(rows) > 1
     lengths = {"srpt": (100.0, 1.0), found.scheduler: (50.0, 1.0)}
@@ -204,22 +218,18 @@ def test_settings_that_are_drawn_have_a_row_for_each_kind() -> None:
         for spec, both in lengths.items()
         for seed, length in enumerate(both)
     ]
-    shown = outcome(found._replace(runs=pd.DataFrame(unlike, columns=found.runs.columns)), settings)
-    assert shown.extra["average"][JUDGED_ON]["mean"] == shown.extra["changes"][0]["mean"] == -0.25
+    shown = report_of(found._replace(runs=pd.DataFrame(unlike, columns=found.runs.columns)), settings)
+    assert shown.content["average"][JUDGED_ON]["mean"] == shown.content["changes"][0]["mean"] == -0.25
 
 
 def test_the_command_and_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    words = "tune srpt --workload synthetic --jobs 3 --executors 5 --seeds 2 --judged 2 --generations 1"
-    texts = ("--setting", "", "--setting", "--arrivals poisson --interval 5")
-    done = CliRunner().invoke(
-        cli, [*words.split(), *texts, "--workers", "1", "--json", "tuned.json", "--out", "pictures"]
-    )
+    words = "tune srpt --workload synthetic --jobs 3 --executors 5 --arrivals poisson --interval 5 --seeds 2"
+    words += " --judged 2 --generations 1 --workers 1 --json tuned.json --out pictures"
+    done = CliRunner().invoke(cli, words.split())
     assert done.exit_code == 0, done.output
     content = json.loads(Path("tuned.json").read_text())
-    assert list(content["settings"]) == ["as given", "--arrivals poisson --interval 5"]
-    assert [each["arrivals"] for each in content["settings"].values()] == ["batch", "poisson"]
-    assert {each["jobs"] for each in content["settings"].values()} == {3}
+    assert [(each["arrivals"], each["jobs"]) for each in content["settings"].values()] == [("poisson", 3)]
     assert content["parameters"].keys() == parameters("srpt").keys()
     names = ["srpt:tuned.json", content["scheduler"]]
     table = compare(names, workload="synthetic", jobs=3, executors=5, seeds=2)
@@ -233,18 +243,23 @@ def test_the_command_and_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     "words, message",
     (["fifo"], "rule must be 'srpt', 'srpt-tuned', 'gamma-boost' or "
      "'atc', got 'fifo'"),
-    (["--setting", "--nope 1"], "--setting '--nope 1': No such option '--nope'"),
-    (["--setting", "--job-error '"], "No closing quotation"),
-    (["--setting", "--interval 3"], "'--interval 3': --interval has no effect: it needs --arrivals poisson"),
     (["--interval", "3"], "--interval has no effect"),
-    (["--config", "general", "--jobs", "3"], "--config and --jobs exclude each other"),
-    (["--config", "general", "--setting", ""], "--config and --setting exclude each other"),
-    (["--config", "nope"], "unknown recipe 'nope'"),
     (["srpt-tuned", "--start", "fair"], "start 'fair' has no constants of srpt-tuned"),
-    (["--set", "a=1"], "--set has no effect: it needs --config"),
     (["--seed", "4", "--judged-seed", "5"], "seeds to judge on, 5 to 44, overlap those to tune on, 4 to 203"),
 )  # fmt: skip
 def test_options_that_make_no_sense(words: list[str], message: str) -> None:
     done = CliRunner().invoke(cli, ["tune", *words])
     assert done.exit_code != 0
     assert message in done.output
+
+
+def test_cma_es_finds_the_minimum_of_a_noisy_function() -> None:
+    random = np.random.default_rng(3)
+    minimum = 0.3 * random.standard_normal(10)
+    search = CmaEs(np.full(10, 2.0), seed=0)
+    for _ in range(30):
+        candidates = search.ask(12)
+        level = random.standard_normal((12, 1))  # of each sequence, common to its candidates
+        costs = ((candidates - minimum) ** 2).mean(axis=2)
+        search.tell(candidates, costs + level + 0.03 * random.standard_normal(candidates.shape[:2]))
+    assert ((search.centre - minimum) ** 2).sum() < 0.15 * (minimum**2).sum()

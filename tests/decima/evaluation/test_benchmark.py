@@ -3,6 +3,7 @@
 import json
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -10,13 +11,15 @@ import pytest
 from click.testing import CliRunner
 
 from decima.cli.main import cli
+from decima.evaluation.benchmark import FAIR, FINGERPRINTS, SEED, SEQUENCES, SETTINGS, VERSION, score
 from decima.evaluation.conditions import TRAINING_OFFSET
 from decima.learning.cluster.config import RECIPES, read_config
-from decima.studies.benchmark import FAIR, FINGERPRINTS, SEED, SEQUENCES, SETTINGS, VERSION, outcome, score
-from decima.studies.study import LOAD_SEED
+from decima.show.benchmark import benchmark_report
+from reproduce.common import LOAD_SEED
 from simulator.cluster.faults import Faults
 from tests.cases import cases
-from workloads.sources.open import open_workload
+from tests.simulator.cluster.build import job, stage
+from workloads import Workload, open_workload, write_workload
 
 #: Hash of all settings of version 1. Another hash requires a new version.
 VERSION_1 = "cdc420b63abc3339"
@@ -75,10 +78,12 @@ def test_scores_and_their_intervals() -> None:
     alone = score(table[table["condition"] == "tpch-batch"], "mine")
     assert alone == pytest.approx((0.5, 0))
     table = runs(tpch_batch={FAIR: [10.0, 30.0], "slow": [11.0, 31.0], "quick": [5.0, 15.0]})
-    found = outcome(table, left_out=["tpch-busy"])
-    assert [each["scheduler"] for each in found.extra["scores"]] == ["quick", FAIR, "slow"]
-    assert found.extra["complete"] is False
-    assert any("Left out: tpch-busy" in note for note in found.notes)
+    setting = SETTINGS["embedded-batch"].conditions(open_workload("tpch"))
+    report = benchmark_report({"tpch-batch": SimpleNamespace(runs=table, conditions=setting)})  # type: ignore[dict-item]
+    content = json.loads(report.json)
+    assert [each["scheduler"] for each in content["scores"]] == ["quick", FAIR, "slow"]
+    assert content["complete"] is False
+    assert any("Left out: tpch-stream" in note for note in report.notes)
     random = np.random.default_rng(0)
     inside, true = 0, np.exp(np.mean(np.log([0.8, 0.9])))
     for _ in range(200):
@@ -115,7 +120,9 @@ def test_the_command(tmp_path: Path) -> None:
     (("--settings", "tpch-batch"), "the setting tpch-batch needs --profiles DIR"),
     (("--trace", "{file}"), "not the trace jobs of version 1 of the benchmark, see docs/benchmark.md"),
 )  # fmt: skip
-def test_bad_input(words: tuple[str, ...], message: str, workload_file: Path) -> None:
-    code, text = invoke(*(word.format(file=workload_file) for word in words))
+def test_bad_input(words: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    file = tmp_path / "jobs.json"
+    write_workload(file, Workload((job(stage(1, 100.0)),), None, "tiny"))
+    code, text = invoke(*(word.format(file=file) for word in words))
     assert code == 2
     assert text.rstrip().endswith(message)

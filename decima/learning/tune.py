@@ -1,4 +1,4 @@
-"""Search for the constants of a rule, and evaluation of the result on other sequences.
+"""Search for the constants of a rule by CMA-ES, and evaluation of the result on other sequences.
 
 All candidates for a sequence run it with the same task noise (common random numbers). The next generation runs the next
 sequences.
@@ -6,29 +6,27 @@ sequences.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from decima.evaluation.conditions import TRAINING_OFFSET, CompareError, Conditions
-from decima.evaluation.metrics import METRICS, SHOWN, Interval, mean_interval, paired_change
+from decima.evaluation.metrics import METRICS, SHOWN
 from decima.evaluation.run import compile_parts, run_scheduler
 from decima.learning.cluster.settings import SettingsConditions
 from decima.registry import parameters
-from decima.show.style import BLUE, GREY, finish_axes, legend_beside, new_axes
-from decima.show.tables import table_of
-from decima.studies.outcome import RULE, Outcome
-from decima.studies.search import SEARCHES
 from decima.workers.pool import Workers, available_cpus, make_workers, map_in_order
 from workloads.errors import check_one_of
 
+__all__ = ["CmaEs", "Search", "Tuned", "scheduler_name", "tune_rule"]
+
+#: Rule that is tuned by default.
+RULE = "srpt"
 #: Rule with constants that can be tuned -> parameters that are not tuned.
 RULES = {
     RULE: ("jitter",),
@@ -47,6 +45,59 @@ WEIGHT_SCALE = 0.15
 MOST_FACTOR, MOST_WEIGHT = 2.0, 10.0
 #: Significant digits of tuned constants.
 DIGITS = 3
+#: Initial standard deviation of the variables of CMA-ES.
+FIRST_STEP = 0.3
+
+
+class Search(Protocol):
+    """Search for the minimum of a function.
+
+    Args:
+        most: bounds of the absolute values of the variables, float64 [size]; the search begins at 0.
+        seed: random seed.
+
+    Attributes:
+        centre: best estimate of the minimum, float64 [size].
+    """
+
+    centre: NDArray[np.float64]
+
+    def __init__(self, most: NDArray[np.float64], seed: int) -> None: ...
+
+    def ask(self, sequences: int) -> NDArray[np.float64]:
+        """Return candidates for each sequence of a generation, float64 [sequences, candidates, size]."""
+
+    def tell(self, candidates: NDArray[np.float64], costs: NDArray[np.float64]) -> None:
+        """Learn the costs of candidates, float64 [sequences, candidates]. Costs of one sequence are comparable."""
+
+
+class CmaEs:
+    """CMA-ES with a diagonal covariance matrix (Ros and Hansen, PPSN 2008).
+
+    All sequences have the same candidates. For a few variables.
+
+    Raises:
+        CompareError: the package cma is not installed.
+    """
+
+    def __init__(self, most: NDArray[np.float64], seed: int) -> None:
+        try:
+            import cma
+        except ImportError:
+            raise CompareError("the search needs the package cma: pip install -e '.[tune]'") from None
+        options = {"CMA_diagonal": True, "bounds": [-most, most], "seed": 1 + seed, "verbose": -9}
+        self._search = cma.CMAEvolutionStrategy(np.zeros(len(most)), FIRST_STEP, options)
+        self.centre = np.zeros(len(most))
+
+    def ask(self, sequences: int) -> NDArray[np.float64]:
+        """See ``Search``."""
+        asked = np.array(self._search.ask())
+        return np.broadcast_to(asked, (sequences, *asked.shape))
+
+    def tell(self, candidates: NDArray[np.float64], costs: NDArray[np.float64]) -> None:
+        """See ``Search``."""
+        self._search.tell(list(candidates[0]), costs.mean(axis=0).tolist())
+        self.centre = self._search.result.xfavorite
 
 
 class Tuned(NamedTuple):
@@ -87,7 +138,7 @@ def tune_rule(
     *,
     start: str | None = None,
     objective: str = MEAN,
-    search: str = "cma-es",
+    search: type[Search] = CmaEs,
     generations: int = 60,
     sequences: int = 4,
     judged: int = 40,
@@ -108,7 +159,7 @@ def tune_rule(
         start: scheduler from whose constants the search starts, such as ``srpt:FILE.json``. Weights that it
             lacks are 0, other constants that it lacks have the defaults of the rule. By default the rule itself.
         objective: metric to minimise, a name of ``decima compare --show``.
-        search: one of ``SEARCHES``.
+        search: search for the minimum of a noisy function. For many weights see ``reproduce/response_surface.py``.
         sequences: number of sequences of each setting in a generation.
         judged: number of other sequences of each setting for the evaluation, at least 2. The evaluation on the
             sequences tuned on uses at most as many.
@@ -116,13 +167,11 @@ def tune_rule(
         workers: see ``check_workers``; by default one process per CPU.
 
     Raises:
-        CompareError: the package cma of the search cma-es is not installed, unknown rule, search or metric, a start
-            without constants of the rule, no job has the attributes that the metric needs, overlapping seeds, or an
-            episode failed.
+        CompareError: the package cma is not installed, unknown rule or metric, a start without constants of the rule,
+            no job has the attributes that the metric needs, overlapping seeds, or an episode failed.
         SchedulerError: a start with a constant that its rule does not have, or whose file cannot be read.
     """
     check_one_of(rule, RULES, "rule", CompareError)
-    check_one_of(search, SEARCHES, "search", CompareError)
     lower = [name for name, column in SHOWN.items() if not METRICS[column].more_is_better]
     check_one_of(objective, lower, "objective", CompareError)
     metric = SHOWN[objective]
@@ -130,7 +179,7 @@ def tune_rule(
     start_constants = _start_constants(rule, start)
     names, centre = tuple(start_constants), np.array(list(start_constants.values()))
     others = {name: _judged(each, judged, judged_seed) for name, each in settings.items()}
-    searching = SEARCHES[search](np.where(_are_weights(names), MOST_WEIGHT, MOST_FACTOR), seed)
+    searching = search(np.where(_are_weights(names), MOST_WEIGHT, MOST_FACTOR), seed)
     workers = workers or available_cpus()
     for each in settings.values():
         compile_parts(each, (rule, start), workers, on_compile)
@@ -172,70 +221,6 @@ def tune_rule(
     columns = ["seeds", "condition", "seed", "scheduler", metric]
     table = pd.DataFrame(rows, columns=columns)
     return Tuned(rule, tuned, table, np.array(path), start, start_constants, metric)
-
-
-def outcome(tuned: Tuned, settings: Mapping[str, Conditions], json_file: str | None = None) -> Outcome:
-    """Return the outcome for a result of ``tune_rule``; a note names the file with its JSON, or else all constants."""
-    drawn = any(isinstance(each, SettingsConditions) for each in settings.values())
-    drawn &= tuned.metric == SHOWN[MEAN]  # other metrics may be 0, which has no ratio
-    changes = {
-        (row, which): _change(tuned, which, row, drawn)
-        for row in dict.fromkeys(tuned.runs["condition"])
-        for which in (TUNED_ON, JUDGED_ON)
-    }
-    averages = {which: _average(tuned, which, drawn) for which in (TUNED_ON, JUDGED_ON)}
-    rows, headings = list(dict.fromkeys(row for row, _ in changes)), ("Setting", "Tuned on", "Other seeds")
-    cells = [(row, *(changes[row, which] for which in averages)) for row in rows]
-    cells.append(("all", *averages.values()))
-    table = table_of(f"Constants of {tuned.rule}, tuned", headings, cells, "+.1%")
-    table.rows[-2].end_section = True
-    values = ((name, tuned.start_constants[name], value) for name, value in tuned.constants.items())
-    constants = table_of("Constants", ("Constant", "Start", "Tuned"), values, "g")
-    heading = METRICS[tuned.metric].heading
-    heading = heading if heading[0] == "p" else heading[0].lower() + heading[1:]  # within a sentence
-    kind = "mean of the ratio on each sequence" if drawn else heading
-    return Outcome(
-        "tune",
-        tuned.runs,
-        [table, constants],
-        [
-            f"Change against {tuned.start}, paired by sequence: {kind}; ± is half a 95 % confidence "
-            "interval (Student's t).",
-            f"Use them as {tuned.scheduler if json_file is None else f'{tuned.rule}:{json_file}'}",
-        ],
-        extra={
-            "rule": tuned.rule,
-            "start": tuned.start,
-            "metric": tuned.metric,
-            "parameters": tuned.constants,
-            "scheduler": tuned.scheduler,
-            "settings": {name: each.to_dict() for name, each in settings.items()},
-            "changes": [
-                {"setting": row, "seeds": which, **change._asdict()}
-                for (row, which), change in changes.items()
-            ],
-            "average": {which: average._asdict() for which, average in averages.items()},
-            "path": tuned.path.tolist(),
-        },
-        pictures={"tune": partial(plot_tuned, rows, changes, heading)},
-    )
-
-
-def plot_tuned(
-    rows: Sequence[str], changes: Mapping[tuple[str, str], Interval], heading: str = "mean JCT"
-) -> Figure:
-    """Draw the change of the metric in each setting, on sequences tuned on and on other sequences."""
-    width = 5 + 0.08 * max(map(len, rows))  # names of settings may be long
-    figure, axes = new_axes(width, 0.4 * len(rows) + 1.5)
-    axes.axvline(0, color=GREY)
-    for which, colour, shift in ((TUNED_ON, GREY, 0.12), (JUDGED_ON, BLUE, -0.12)):
-        means, errors = 100 * np.array([changes[row, which] for row in rows]).T
-        places = np.arange(len(rows))[::-1] + shift
-        axes.errorbar(means, places, xerr=errors, fmt="o", color=colour, capsize=3, label=which)
-    axes.set_yticks(range(len(rows))[::-1], rows)
-    legend_beside(axes)
-    finish_axes(axes, xlabel=f"Change of the {heading} (%)")
-    return figure
 
 
 def _judged(conditions: Conditions, judged: int, judged_seed: int | None) -> Conditions:
@@ -305,29 +290,3 @@ def _row(conditions: Conditions, name: str, seed: int) -> str:
     setting = conditions.setting(seed)
     errors = "" if setting.knowledge.is_exact else ", wrong estimates"
     return f"{name}: {'batches' if setting.load is None else 'streams'}{errors}"
-
-
-def _pairs(tuned: Tuned, which: str, row: str | None, drawn: bool) -> pd.DataFrame:
-    """Return the metric on each sequence with the constants of the start and with tuned constants.
-
-    If ``drawn``, settings differ between sequences, and values are relative to those with the constants of the start.
-    """
-    runs = tuned.runs[tuned.runs["seeds"] == which]
-    runs = runs if row is None else runs[runs["condition"] == row]
-    pairs = runs.pivot_table(tuned.metric, ["condition", "seed"], "scheduler")
-    pairs = pairs.reindex(columns=[tuned.start, tuned.scheduler])
-    return pairs.div(pairs[tuned.start], axis=0) if drawn else pairs
-
-
-def _change(tuned: Tuned, which: str, row: str, drawn: bool) -> Interval:
-    pairs = _pairs(tuned, which, row, drawn)
-    if pairs.empty:  # no seed draws such a setting
-        return Interval(math.nan, math.nan)
-    return paired_change(pairs[tuned.scheduler], pairs[tuned.start])
-
-
-def _average(tuned: Tuned, which: str, drawn: bool) -> Interval:
-    """Return the mean change over settings. Settings share seeds, so its interval is computed from means by seed."""
-    pairs = _pairs(tuned, which, None, drawn)
-    base = pairs[tuned.start].groupby("condition").transform("mean")
-    return mean_interval(((pairs[tuned.scheduler] - pairs[tuned.start]) / base).groupby("seed").mean())

@@ -1,0 +1,112 @@
+"""Report of tuned constants of a rule: tables, notes, JSON and picture."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from decima.evaluation.conditions import Conditions
+from decima.evaluation.metrics import METRICS, SHOWN, Interval, mean_interval, paired_change
+from decima.learning.cluster.settings import SettingsConditions
+from decima.learning.tune import JUDGED_ON, MEAN, TUNED_ON, Tuned
+from decima.outputs import json_text, machine
+from decima.show.style import BLUE, GREY, finish_axes, legend_beside, new_axes
+from decima.show.tables import Report, table_of
+
+
+def tuning_report(
+    tuned: Tuned, settings: Mapping[str, Conditions], json_file: str | None = None, command: str = ""
+) -> Report:
+    """Return tables, notes, JSON and picture for a result of ``tune_rule``.
+
+    A note names the file with the JSON, or else all constants; ``command`` is recorded.
+    """
+    drawn = any(isinstance(each, SettingsConditions) for each in settings.values())
+    drawn &= tuned.metric == SHOWN[MEAN]  # other metrics may be 0, which has no ratio
+    changes = {
+        (row, which): _change(tuned, which, row, drawn)
+        for row in dict.fromkeys(tuned.runs["condition"])
+        for which in (TUNED_ON, JUDGED_ON)
+    }
+    averages = {which: _average(tuned, which, drawn) for which in (TUNED_ON, JUDGED_ON)}
+    rows, headings = list(dict.fromkeys(row for row, _ in changes)), ("Setting", "Tuned on", "Other seeds")
+    cells = [(row, *(changes[row, which] for which in averages)) for row in rows]
+    cells.append(("all", *averages.values()))
+    table = table_of(f"Constants of {tuned.rule}, tuned", headings, cells, "+.1%")
+    table.rows[-2].end_section = True
+    values = ((name, tuned.start_constants[name], value) for name, value in tuned.constants.items())
+    constants = table_of("Constants", ("Constant", "Start", "Tuned"), values, "g")
+    heading = METRICS[tuned.metric].heading
+    heading = heading if heading[0] == "p" else heading[0].lower() + heading[1:]  # within a sentence
+    kind = "mean of the ratio on each sequence" if drawn else heading
+    notes = [
+        f"Change against {tuned.start}, paired by sequence: {kind}; ± is half a 95 % confidence "
+        "interval (Student's t).",
+        f"Use them as {tuned.scheduler if json_file is None else f'{tuned.rule}:{json_file}'}",
+    ]
+    content = {
+        "command": command,
+        "machine": machine(),
+        "rule": tuned.rule,
+        "start": tuned.start,
+        "metric": tuned.metric,
+        "parameters": tuned.constants,
+        "scheduler": tuned.scheduler,
+        "settings": {name: each.to_dict() for name, each in settings.items()},
+        "changes": [
+            {"setting": row, "seeds": which, **change._asdict()} for (row, which), change in changes.items()
+        ],
+        "average": {which: average._asdict() for which, average in averages.items()},
+        "path": tuned.path.tolist(),
+        "runs": tuned.runs.to_dict("records"),
+    }
+    picture = partial(plot_tuned, rows, changes, heading)
+    return Report([table, constants], notes, json_text(content), {"tune": picture})
+
+
+def plot_tuned(
+    rows: Sequence[str], changes: Mapping[tuple[str, str], Interval], heading: str = "mean JCT"
+) -> Figure:
+    """Draw the change of the metric in each setting, on sequences tuned on and on other sequences."""
+    width = 5 + 0.08 * max(map(len, rows))  # names of settings may be long
+    figure, axes = new_axes(width, 0.4 * len(rows) + 1.5)
+    axes.axvline(0, color=GREY)
+    for which, colour, shift in ((TUNED_ON, GREY, 0.12), (JUDGED_ON, BLUE, -0.12)):
+        means, errors = 100 * np.array([changes[row, which] for row in rows]).T
+        places = np.arange(len(rows))[::-1] + shift
+        axes.errorbar(means, places, xerr=errors, fmt="o", color=colour, capsize=3, label=which)
+    axes.set_yticks(range(len(rows))[::-1], rows)
+    legend_beside(axes)
+    finish_axes(axes, xlabel=f"Change of the {heading} (%)")
+    return figure
+
+
+def _pairs(tuned: Tuned, which: str, row: str | None, drawn: bool) -> pd.DataFrame:
+    """Return the metric on each sequence with the constants of the start and with tuned constants.
+
+    If ``drawn``, settings differ between sequences, and values are relative to those with the constants of the start.
+    """
+    runs = tuned.runs[tuned.runs["seeds"] == which]
+    runs = runs if row is None else runs[runs["condition"] == row]
+    pairs = runs.pivot_table(tuned.metric, ["condition", "seed"], "scheduler")
+    pairs = pairs.reindex(columns=[tuned.start, tuned.scheduler])
+    return pairs.div(pairs[tuned.start], axis=0) if drawn else pairs
+
+
+def _change(tuned: Tuned, which: str, row: str, drawn: bool) -> Interval:
+    pairs = _pairs(tuned, which, row, drawn)
+    if pairs.empty:  # no seed draws such a setting
+        return Interval(math.nan, math.nan)
+    return paired_change(pairs[tuned.scheduler], pairs[tuned.start])
+
+
+def _average(tuned: Tuned, which: str, drawn: bool) -> Interval:
+    """Return the mean change over settings. Settings share seeds, so its interval is computed from means by seed."""
+    pairs = _pairs(tuned, which, None, drawn)
+    base = pairs[tuned.start].groupby("condition").transform("mean")
+    return mean_interval(((pairs[tuned.scheduler] - pairs[tuned.start]) / base).groupby("seed").mean())
