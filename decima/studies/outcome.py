@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from rich.table import Table
 
-import decima
-from decima.outputs import json_text
+from decima.outputs import json_text, machine
 from decima.show.tables import Report, table_of
 from workloads.errors import DecimaError
 
@@ -103,19 +97,3 @@ class Outcome:
         claims = table_of("What the paper says", ("Paper", "Here", "Holds"), rows, names=2)
         tables = [*self.tables, *[claims] * bool(self.claims)]
         return Report(tables, self.notes, json_text(content), self.pictures)
-
-
-def machine() -> dict[str, Any]:
-    """Return platform, processor and versions, for the JSON of results."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    processors = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return {
-        "platform": platform.platform(),
-        "processor": next(processors, platform.processor()),
-        "cpus": os.cpu_count(),
-        "python": platform.python_version(),
-        "versions": {"decima": decima.__version__, "numpy": np.__version__, "torch": version("torch")},
-    }

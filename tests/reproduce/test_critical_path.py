@@ -94,7 +94,7 @@ def test_networks_differ_and_two_levels_find_critical_paths() -> None:
     sizes = []
     for aggregate, _ in critical_path.NETWORKS.values():
         encoder = critical_path.StagePaths(aggregate, seed=0).encoder
-        parts = (encoder.stage_input, encoder.message, *(() if encoder.aggregate is None else (encoder.aggregate,)))
+        parts = (encoder.stage_input, encoder.message, encoder.aggregate)
         sizes.append(sum(parameter.numel() for part in parts for parameter in part.parameters()))
     layer = 16 * 32 + 32 + 32 * 16 + 16 + 16 * 16 + 16
     assert sizes[0] - sizes[1] == layer

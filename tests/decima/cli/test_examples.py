@@ -148,5 +148,5 @@ def test_names_of_options() -> None:
     for name, parameter in with_option("--out").items():
         assert "older" in parameter.help if kinds[name] == "FOLDER" else "file" in parameter.help.lower(), name
     found = with_option("--seeds")
-    assert {"compare", "reproduce fig9a", "reproduce fig9b"} <= found.keys()
+    assert {"compare", "tune", "benchmark"} <= found.keys()
     assert all(option.opts == ["--seeds", "--experiments"] for option in found.values())

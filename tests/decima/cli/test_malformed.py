@@ -83,14 +83,14 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], tuple[str, ...]]] = {
         (
             "compare --workload it.json", "workload show it.json", "explain --workload it.json",
             "train --out run --workload it.json", "train --out run --set workload.file=it.json",
-            f"reproduce fig9a --workload it.json {FEW}", "benchmark --trace it.json --seeds 2",
+            "benchmark --trace it.json --seeds 2",
             "serve --no-token --spark unix:s --history it.json",
         ),
     ),
     "workload, gzipped": (
         "it.json.gz",
         lambda: gzip.compress(json.dumps(WORKLOAD).encode(), mtime=0),
-        ("train --out run --workload it.json.gz", f"reproduce fig9a --workload it.json.gz {FEW}"),
+        ("train --out run --workload it.json.gz",),
     ),
     "workload in TOML": ("it.toml", TOML.encode, ("compare --workload it.toml",)),
     "policy": (
@@ -100,7 +100,7 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], tuple[str, ...]]] = {
             "compare --checkpoint it.npz", "compare --schedulers fair,decima:it.npz", "explain --policy it.npz",
             "serve --no-token --spark unix:s --policy it.npz", "train --out run --set start=it.npz",
             "deeprm compare --checkpoint it.npz", "deeprm train --out run --set start=it.npz",
-            f"reproduce fig9a --checkpoint it.npz {FEW}", "benchmark --checkpoint it.npz --seeds 2",
+            "benchmark --checkpoint it.npz --seeds 2",
             "replay --weights it.npz episode.json",
         ),
     ),
@@ -136,7 +136,7 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], tuple[str, ...]]] = {
         lambda: f"; MaxProcs: 8\n{JOB}\n".encode(),
         (
             "deeprm compare --log it.swf", "deeprm train --out run --log it.swf",
-            "deeprm train --out run --set jobs.log=it.swf", "reproduce a2c-tables --log it.swf",
+            "deeprm train --out run --set jobs.log=it.swf",
             "workload import swf it.swf --out new.json",
         ),
     ),
@@ -151,7 +151,7 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], tuple[str, ...]]] = {
         lambda: b"\x93NUMPY\x01\x00",
         (
             "compare --profiles tpch", "compare --workload ./tpch", "train --out run --profiles tpch",
-            "workload show ./tpch", f"reproduce fig9a --profiles tpch {FEW}",
+            "workload show ./tpch",
             "benchmark --profiles tpch --seeds 2",
         ),
     ),
@@ -555,12 +555,9 @@ SLIPS = {
     ("deeprm compare --heuristics tetris:2", "tetris:KNOB"),
     ("deeprm compare --log one.swf --distribution paper", "--distribution has no effect"),
     # Studies.
-    ("reproduce absent", "absent"),
-    ("reproduce cnn-fig2 --weights -1,1,1", "--weights"),
     ("benchmark --seeds 1", "--seeds"),
-    ("reproduce fig9a --budget 1e-300 --seeds 100000001", "--seeds"),
-    ("reproduce a2c-tables --log one.swf", "one.swf"),
     # The service, and recordings.
+    ("reproduce fig9a", "python -m reproduce fig9a"),
     ("serve --spark ''", "--spark ''"),
     ("serve --no-token --spark unix:absent/s", "absent/s"),
     ("serve --no-token --token-file t", "--token-file and --no-token exclude each other"),
@@ -617,9 +614,6 @@ IMPORT = "workload import alibaba good.csv"
     ("train --out pipe", "pipe"),
     ("deeprm train --out results.json/x", "results.json/x"),
     ("deeprm compare --out results.json", "results.json"),
-    ("reproduce fig9a --out results.json", "results.json"),
-    ("reproduce fig9a --json folder", "folder"),
-    ("reproduce fig9a --policies results.json", "results.json"),
     ("explain --json folder", "folder"),
     ("spark what-if recordings --out results.json", "results.json"),
     ("replay-live good.jsonl --json folder", "no driver"),

@@ -101,7 +101,6 @@ TRAIN = "train --config quick --out new/run --set "
     ("train --out new/run --resume", "new/run: contains no training run to resume"),
     ("train --out new/run --workload missing.json", "missing.json: no such workload"),
     ("serve --policy genral", "(did you mean 'general'?)"),
-    ("headroom --rules fifo,fare", "unknown scheduler 'fare' (did you mean 'fair'?)"),
     ("comapre", "No such command 'comapre'. Did you mean 'compare'?"),
 )  # fmt: skip
 def test_a_command_says_what_was_probably_meant(command: str, message: str, folder: Path) -> None:
