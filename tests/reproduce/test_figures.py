@@ -69,11 +69,7 @@ def trainings(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 @cases(
     "name, options, schedulers",
-    (
-        "fig9a",
-        SMALL,
-        ["fifo", "sjf-cp", "fair", "naive-weighted-fair", "weighted-fair", TUNED, "srpt", "decima"],
-    ),
+    ("fig9a", SMALL, ["fifo", "sjf-cp", "fair", "naive-weighted-fair", "weighted-fair", TUNED, "srpt", "decima"]),
     ("fig9b", SMALL | {"interval": 9.0}, ["fifo", "sjf-cp", "fair", TUNED, "srpt", "decima"]),
     ("streams", SMALL, ["fifo", "sjf-cp", "fair", "weighted-fair", TUNED, "srpt", "decima"]),
     ("fig11b", PACK | {"seeds": 2}, fig11b.SCHEDULERS),
