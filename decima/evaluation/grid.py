@@ -27,7 +27,8 @@ from decima.registry import make_grid_scheduler
 from decima.schedulers.grid import GridScheduler, Tetris, play, tune_tetris
 from decima.settings import parse_settings
 from simulator.grid.config import DEEPRM, PAPER, GridConfig
-from simulator.grid.grid import Grid, GridRecord
+from simulator.grid.grid import Grid
+from simulator.grid.record import GridRecord
 from workloads.arrivals import RandomStream, random_stream
 from workloads.grid_jobs import DISTRIBUTIONS, JobSets
 from workloads.job import WorkloadError

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from simulator.cluster.record import EpisodeRecord
-    from simulator.grid.grid import GridRecord
+    from simulator.grid.record import GridRecord
 
 __all__ = [
     "GRID_METRICS", "METRICS", "RELATIVE", "SHOWN", "Interval", "Metric", "ShownMetric", "bootstrap_interval", "ci95",

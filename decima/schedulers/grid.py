@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.grid.grid import Grid, GridRecord
+from simulator.grid.grid import Grid
+from simulator.grid.record import GridRecord
 
 __all__ = [
     "KNOBS", "GridScheduler", "Packer", "RandomChoice", "ScoredRule", "ShortestJobFirst", "Tetris", "play",

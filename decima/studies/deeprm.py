@@ -33,7 +33,8 @@ from decima.show.grid_report import best_scheduler, plot_bars, plot_by_load
 from decima.show.tables import table_of
 from decima.studies.grid_study import GridStudy, Measured, better, compared
 from decima.studies.outcome import Claim, Outcome
-from simulator.grid.grid import Grid, GridRecord
+from simulator.grid.grid import Grid
+from simulator.grid.record import GridRecord
 
 #: Loads of figures 5, 6 and 7.
 HIGH, MODERATE, BUSY = 1.3, 0.7, 1.1

@@ -1,6 +1,7 @@
-"""Compiled: rules of the grid: booking, passing time, arrivals, rewards and the picture.
+"""Compiled: the rules of DeepRM's environment, in the order of sections 3.1 and 3.2 of its paper (HotNets 2016).
 
-Only changed cells of the picture are drawn. ``GridConfig`` describes its layout.
+Time, actions, rewards, and the picture of the state, in which only changed cells are drawn; ``GridConfig`` describes
+its layout, ``grid.GridState`` the arrays, whose first dimension is the episode.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ _SLOWDOWN, _COMPLETION, _MAKESPAN, _UTILISATION = range(4)
 _LONG_AGO = 10
 
 
+# ---- Time (section 3.1): jobs enter, run and leave ---------------------------------------------------------
+
+
 @compiled
 def begin(state, settings):
     """Let the jobs of step 0 enter."""
@@ -30,6 +34,86 @@ def begin(state, settings):
             while job < state.num_jobs[episode] and state.enter[episode, job] == 0:
                 job += 1
             state.next_job[episode] = job
+
+
+@inner(arrays=True)
+def _pass_time(state, settings, episode):
+    """Pass one step: jobs finish, the episode may end, jobs enter. Returns the reward."""
+    reward = _reward(state, settings, episode) if settings.reward_passed_step else 0.0
+    state.clock[episode] += 1
+    _shift(state, settings, episode)
+    _leave(state, settings, episode)
+    if state.since_arrival[episode] < _LONG_AGO:
+        _set_since_arrival(state, settings, episode, state.since_arrival[episode] + 1)
+    state.done[episode] = _is_over(state, settings, episode)
+    if not state.done[episode]:
+        _enter_jobs(state, settings, episode)
+    return reward if settings.reward_passed_step else _reward(state, settings, episode)
+
+
+@inner(arrays=True)
+def _enter_jobs(state, settings, episode):
+    """Let the jobs of this step enter: into the first empty slot, else into the backlog; else drop them."""
+    slots = state.slots[episode]
+    job = state.next_job[episode]
+    while job < state.num_jobs[episode] and state.enter[episode, job] == state.clock[episode]:
+        slot = 0
+        while slot < len(slots) and slots[slot] >= 0:
+            slot += 1
+        waiting = state.num_backlog[episode]
+        if slot < len(slots):
+            slots[slot] = job
+            _draw_slot(state, settings, episode, slot, job, 1)
+        elif waiting < state.backlog.shape[1]:
+            state.backlog[episode, waiting] = job
+            state.num_backlog[episode] = waiting + 1
+            _draw_backlog(state, settings, episode, waiting, 1)
+        else:
+            state.dropped[episode, job] = True
+        _set_since_arrival(state, settings, episode, 0)
+        job += 1
+    state.next_job[episode] = job
+
+
+@inner(arrays=True)
+def _leave(state, settings, episode):
+    """Remove finished jobs from the list of running jobs."""
+    running, clock = state.running[episode], state.clock[episode]
+    kept = 0
+    skip = False
+    for index in range(state.num_running[episode]):
+        job = running[index]
+        finished = state.start[episode, job] + state.duration[episode, job] <= clock
+        if finished and not skip:
+            # The public code removes jobs from the list that it iterates over, which skips the next job.
+            skip = not settings.prompt_leaving
+        else:
+            skip = False
+            running[kept] = job
+            kept += 1
+    state.num_running[episode] = kept
+
+
+@inner(arrays=True)
+def _is_over(state, settings, episode):
+    """Return whether the episode ends, see ``GridConfig.drain`` and ``max_steps``."""
+    late = state.clock[episode] >= settings.steps
+    if not settings.drain:
+        return late
+    if state.clock[episode] > settings.max_steps:
+        return True
+    if not (late if not settings.ends_early else state.next_job[episode] == state.num_jobs[episode]):
+        return False
+    return not _any_job(state, episode)
+
+
+@inner(arrays=True)
+def _any_job(state, episode):
+    """Return whether a job runs, is booked or waits; no job waits in the backlog while a slot is empty."""
+    return state.num_running[episode] > 0 or state.slots[episode].max() >= 0
+
+
+# ---- Actions (section 3.2): a job is booked at the first time at which it fits -----------------------------
 
 
 @compiled
@@ -79,8 +163,8 @@ def _choose(state, settings, episode, action):
     if waiting > 0:
         backlog = state.backlog[episode]
         oldest = backlog[0]
-        for place in range(1, waiting):
-            backlog[place - 1] = backlog[place]
+        for rank in range(1, waiting):
+            backlog[rank - 1] = backlog[rank]
         state.num_backlog[episode] = waiting - 1
         _draw_backlog(state, settings, episode, waiting - 1, 0)
         state.slots[episode, slot] = oldest
@@ -110,27 +194,51 @@ def _find(state, settings, episode, machine, job):
 
 @inner(arrays=True)
 def _book(state, settings, episode, machine, job, offset):
-    """Take the units of a job, and draw them: in each row the leftmost free ones."""
-    free, picture = state.free[episode, machine], state.picture[episode]
-    duration = state.duration[episode, job]
-    finish = state.clock[episode] + offset + duration
-    shade = picture.dtype.type(1)
-    if settings.coloured:
-        shade = picture.dtype.type(_colour(state, episode, finish) / 40)
-    for resource in range(free.shape[1]):
-        units = state.demand[episode, job, resource]
-        first = resource * settings.resource_width + machine * settings.units
-        for row in range(offset, offset + duration):
-            free[row, resource] -= units
-            column = first
-            for _ in range(units):
-                while picture[row, column] != 0:
-                    column += 1
-                picture[row, column] = shade
+    """Take the units of a job from a step on, and draw them."""
+    free = state.free[episode, machine]
+    for row in range(offset, offset + state.duration[episode, job]):
+        for resource in range(free.shape[1]):
+            free[row, resource] -= state.demand[episode, job, resource]
+    _draw_booking(state, settings, episode, machine, job, offset)
     state.start[episode, job] = state.clock[episode] + offset
     state.machine[episode, job] = machine
     state.running[episode, state.num_running[episode]] = job
     state.num_running[episode] += 1
+
+
+# ---- Rewards (sections 3.2 and 3.4) ------------------------------------------------------------------------
+
+
+@inner(arrays=True)
+def _reward(state, settings, episode):
+    """Return the reward of a step, see ``Grid``."""
+    if settings.objective == _UTILISATION:
+        free = state.free[episode]
+        left = 0
+        for machine in range(free.shape[0]):
+            for resource in range(free.shape[2]):
+                left += free[machine, 0, resource]
+        return 1.0 - left / (free.shape[0] * free.shape[2] * settings.units)
+    if settings.objective == _MAKESPAN:
+        to_come = state.next_job[episode] < state.num_jobs[episode]
+        return -1.0 if to_come or _any_job(state, episode) else 0.0
+    by_duration = settings.objective == _SLOWDOWN
+    duration = state.duration[episode]
+    running, queue, backlog = 0.0, 0.0, 0.0
+    for index in range(state.num_running[episode]):
+        job = state.running[episode, index]
+        weight = state.machine_weights[state.machine[episode, job]]
+        running += weight / duration[job] if by_duration else weight
+    for slot in range(state.slots.shape[1]):
+        job = state.slots[episode, slot]
+        if job >= 0:
+            queue += 1 / duration[job] if by_duration else 1.0
+    for rank in range(state.num_backlog[episode]):
+        backlog += 1 / duration[state.backlog[episode, rank]] if by_duration else 1.0
+    return -(running + settings.queue_weight * queue + settings.backlog_weight * backlog)
+
+
+# ---- State (section 3.2): the picture ----------------------------------------------------------------------
 
 
 @inner(arrays=True)
@@ -145,23 +253,61 @@ def _colour(state, episode, finish):
 
 
 @inner(arrays=True)
-def _pass_time(state, settings, episode):
-    """Pass one step: jobs finish, the episode may end, jobs enter. Returns the reward."""
-    reward = _reward(state, settings, episode) if settings.reward_passed_step else 0.0
-    state.clock[episode] += 1
-    _shift(state, settings, episode)
-    _leave(state, settings, episode)
-    if state.since_arrival[episode] < _LONG_AGO:
-        _set_since_arrival(state, settings, episode, state.since_arrival[episode] + 1)
-    state.done[episode] = _is_over(state, settings, episode)
-    if not state.done[episode]:
-        _enter_jobs(state, settings, episode)
-    return reward if settings.reward_passed_step else _reward(state, settings, episode)
+def _draw_booking(state, settings, episode, machine, job, offset):
+    """Draw the units of a booked job: in each row the leftmost free ones."""
+    picture, duration = state.picture[episode], state.duration[episode, job]
+    shade = picture.dtype.type(1)
+    if settings.coloured:
+        finish = state.clock[episode] + offset + duration
+        shade = picture.dtype.type(_colour(state, episode, finish) / 40)
+    for resource in range(state.demand.shape[2]):
+        first = resource * settings.resource_width + machine * settings.units
+        for row in range(offset, offset + duration):
+            column = first
+            for _ in range(state.demand[episode, job, resource]):
+                while picture[row, column] != 0:
+                    column += 1
+                picture[row, column] = shade
+
+
+@inner(arrays=True)
+def _draw_slot(state, settings, episode, slot, job, value):
+    """Fill or clear the rectangles of a visible job, as high as its duration and as wide as its demand."""
+    picture = state.picture[episode]
+    inside = state.free.shape[1] * settings.units + slot * settings.slot_width
+    for resource in range(state.demand.shape[2]):
+        first = resource * settings.resource_width + inside
+        for row in range(state.duration[episode, job]):
+            for column in range(first, first + state.demand[episode, job, resource]):
+                picture[row, column] = value
+
+
+@inner(arrays=True)
+def _draw_backlog(state, settings, episode, rank, value):
+    """Fill or clear the cell of a job in the backlog, the oldest job first, row by row."""
+    columns = settings.backlog_columns
+    first = state.demand.shape[2] * settings.resource_width
+    state.picture[episode, rank // columns, first + rank % columns] = value
+
+
+@inner(arrays=True)
+def _set_since_arrival(state, settings, episode, steps):
+    """Set the number of steps since the last arrival, and draw its column."""
+    state.since_arrival[episode] = steps
+    if not settings.arrival_column:
+        return
+    picture = state.picture[episode]
+    column = picture.shape[1] - 1
+    for row in range(picture.shape[0]):
+        if settings.coloured:
+            picture[row, column] = np.float32(steps / _LONG_AGO)
+        else:
+            picture[row, column] = row < steps
 
 
 @inner(arrays=True)
 def _shift(state, settings, episode):
-    """Remove the first row of each machine, and append a free one."""
+    """Remove the first row of each machine and of its picture, and append a free one."""
     machines, horizon, resources = state.free[episode].shape
     free, picture = state.free[episode], state.picture[episode]
     for machine in range(machines):
@@ -178,125 +324,3 @@ def _shift(state, settings, episode):
                 picture[row, column] = picture[row + 1, column]
         for column in range(first, first + width):
             picture[horizon - 1, column] = 0
-
-
-@inner(arrays=True)
-def _leave(state, settings, episode):
-    running, clock = state.running[episode], state.clock[episode]
-    kept = 0
-    skip = False
-    for place in range(state.num_running[episode]):
-        job = running[place]
-        finished = state.start[episode, job] + state.duration[episode, job] <= clock
-        if finished and not skip:
-            # The public code removes jobs from the list that it iterates over, which skips the next job.
-            skip = not settings.prompt_leaving
-        else:
-            skip = False
-            running[kept] = job
-            kept += 1
-    state.num_running[episode] = kept
-
-
-@inner(arrays=True)
-def _is_over(state, settings, episode):
-    late = state.clock[episode] >= settings.steps
-    if not settings.drain:
-        return late
-    if state.clock[episode] > settings.max_steps:
-        return True
-    if not (late if not settings.ends_early else state.next_job[episode] == state.num_jobs[episode]):
-        return False
-    return not _any_job(state, episode)
-
-
-@inner(arrays=True)
-def _any_job(state, episode):
-    """Return whether a job runs, is booked or waits; no job waits in the backlog while a slot is empty."""
-    return state.num_running[episode] > 0 or state.slots[episode].max() >= 0
-
-
-@inner(arrays=True)
-def _enter_jobs(state, settings, episode):
-    """Let the jobs of this step enter: into the first empty slot, else into the backlog; else drop them."""
-    slots = state.slots[episode]
-    job = state.next_job[episode]
-    while job < state.num_jobs[episode] and state.enter[episode, job] == state.clock[episode]:
-        slot = 0
-        while slot < len(slots) and slots[slot] >= 0:
-            slot += 1
-        waiting = state.num_backlog[episode]
-        if slot < len(slots):
-            slots[slot] = job
-            _draw_slot(state, settings, episode, slot, job, 1)
-        elif waiting < state.backlog.shape[1]:
-            state.backlog[episode, waiting] = job
-            state.num_backlog[episode] = waiting + 1
-            _draw_backlog(state, settings, episode, waiting, 1)
-        else:
-            state.dropped[episode, job] = True
-        _set_since_arrival(state, settings, episode, 0)
-        job += 1
-    state.next_job[episode] = job
-
-
-@inner(arrays=True)
-def _reward(state, settings, episode):
-    if settings.objective == _UTILISATION:
-        free = state.free[episode]
-        left = 0
-        for machine in range(free.shape[0]):
-            for resource in range(free.shape[2]):
-                left += free[machine, 0, resource]
-        return 1.0 - left / (free.shape[0] * free.shape[2] * settings.units)
-    if settings.objective == _MAKESPAN:
-        to_come = state.next_job[episode] < state.num_jobs[episode]
-        return -1.0 if to_come or _any_job(state, episode) else 0.0
-    by_duration = settings.objective == _SLOWDOWN
-    duration = state.duration[episode]
-    running, queue, backlog = 0.0, 0.0, 0.0
-    for place in range(state.num_running[episode]):
-        job = state.running[episode, place]
-        weight = state.machine_weights[state.machine[episode, job]]
-        running += weight / duration[job] if by_duration else weight
-    for slot in range(state.slots.shape[1]):
-        job = state.slots[episode, slot]
-        if job >= 0:
-            queue += 1 / duration[job] if by_duration else 1.0
-    for place in range(state.num_backlog[episode]):
-        backlog += 1 / duration[state.backlog[episode, place]] if by_duration else 1.0
-    return -(running + settings.queue_weight * queue + settings.backlog_weight * backlog)
-
-
-@inner(arrays=True)
-def _draw_slot(state, settings, episode, slot, job, value):
-    """Fill or clear the rectangles of a visible job, as high as its duration and as wide as its demand."""
-    picture = state.picture[episode]
-    inside = state.free.shape[1] * settings.units + slot * settings.slot_width
-    for resource in range(state.demand.shape[2]):
-        first = resource * settings.resource_width + inside
-        for row in range(state.duration[episode, job]):
-            for column in range(first, first + state.demand[episode, job, resource]):
-                picture[row, column] = value
-
-
-@inner(arrays=True)
-def _draw_backlog(state, settings, episode, place, value):
-    """Fill or clear the cell of a place in the backlog; places are drawn row by row."""
-    columns = settings.backlog_columns
-    first = state.demand.shape[2] * settings.resource_width
-    state.picture[episode, place // columns, first + place % columns] = value
-
-
-@inner(arrays=True)
-def _set_since_arrival(state, settings, episode, steps):
-    state.since_arrival[episode] = steps
-    if not settings.arrival_column:
-        return
-    picture = state.picture[episode]
-    column = picture.shape[1] - 1
-    for row in range(picture.shape[0]):
-        if settings.coloured:
-            picture[row, column] = np.float32(steps / _LONG_AGO)
-        else:
-            picture[row, column] = row < steps

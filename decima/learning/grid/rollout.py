@@ -21,7 +21,7 @@ from simulator.grid.grid import Grid
 if TYPE_CHECKING:
     from decima.learning.grid.config import DeepRMConfig
     from decima.policy.grid_config import Mask
-    from simulator.grid.grid import GridRecord
+    from simulator.grid.record import GridRecord
     from workloads.grid_jobs import JobSets
 
 __all__ = [

@@ -51,7 +51,8 @@ from decima.policy.parts import PolicyFileError
 from decima.registry import make_grid_scheduler
 from decima.schedulers.grid import GridScheduler, ShortestJobFirst
 from decima.settings import Progress, TrainingError, read_settings, silent
-from simulator.grid.grid import Grid, GridRecord
+from simulator.grid.grid import Grid
+from simulator.grid.record import GridRecord
 from workloads.arrivals import RandomStream, random_stream
 from workloads.grid_jobs import JobSets
 
