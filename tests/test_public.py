@@ -23,7 +23,8 @@ from tests.cases import cases
     "name",
     "workloads", "workloads.job", "workloads.transform", "workloads.sources.tpch", "decima",
     "decima.evaluation.options", "simulator.cluster.env", "simulator.cluster.observation", "simulator.grid.env",
-    "decima.gym.interface", "simulator.grid.grid", "decima.evaluation.fit",
+    "decima.gym.interface", "simulator.grid.grid", "decima.evaluation.fit", "decima.evaluation.grid",
+    "decima.schedulers.grid",
 )  # fmt: skip
 def test_the_example_of_a_docstring(name: str) -> None:
     result = doctest.testmod(importlib.import_module(name))

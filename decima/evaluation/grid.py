@@ -225,8 +225,8 @@ class GridComparison:
         >>> comparison.table("slowdown").round(1)  # doctest: +NORMALIZE_WHITESPACE
         scheduler  sjf  packer
         condition
-        load 0.5   1.4     1.6
-        load 1.3   3.0     4.4
+        load 0.5   2.5     4.0
+        load 1.3   4.7    11.8
     """
 
     def __init__(
