@@ -106,7 +106,7 @@ def _compile_once(dispatcher: Any) -> None:
     def without_literals(args: Any, kws: Any) -> Any:
         # Numba would compile another version for each constant argument.
         return template(
-            tuple(map(types.unliteral, args)), {name: types.unliteral(each) for name, each in kws.items()}
+            tuple(map(types.unliteral, args)), {name: types.unliteral(kind) for name, kind in kws.items()}
         )
 
     def compile_lazily(signature: Any) -> Any:
@@ -213,8 +213,8 @@ class _CacheFile(IndexDataCacheFile):
 
     def load(self, key: Any) -> Any:
         """Return compiled code; None if the cache has none for these sources."""
-        found = super().load(key)
-        return found[2] if found is not None and found[:2] == (self._source_stamp, key) else None
+        stored = super().load(key)
+        return stored[2] if stored is not None and stored[:2] == (self._source_stamp, key) else None
 
 
 #: Lock files of modules whose functions this process already compiles, or for which it no longer waits.

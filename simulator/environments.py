@@ -142,7 +142,7 @@ class SeededVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         if options:
             raise ConfigError(f"unknown option {next(iter(options))!r} of reset, expected none")
         if seed is None or isinstance(seed, int | np.integer):
-            return [None if seed is None else int(seed) + place for place in range(self.num_envs)]
+            return [None if seed is None else int(seed) + index for index in range(self.num_envs)]
         if len(seed) != self.num_envs:
             raise ValueError(f"expected {self.num_envs} seeds, got {len(seed)}")
         return list(seed)
@@ -154,6 +154,6 @@ class SeededVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         if records:
             infos["record"] = np.full(self.num_envs, None, dtype=object)
             infos["_record"] = np.zeros(self.num_envs, dtype=np.bool_)
-            for place, record in records.items():
-                infos["record"][place], infos["_record"][place] = record, True
+            for index, record in records.items():
+                infos["record"][index], infos["_record"][index] = record, True
         return infos

@@ -138,14 +138,14 @@ def differences(recording: GridRecording) -> Iterator[str]:
             yield f"{name}: {len(column)} entries after {len(recording.actions)} actions"
             return
     rows = zip(*(columns[name] for name in _STATE), strict=True)
-    for number, (action, reward, row) in enumerate(
+    for index, (action, reward, row) in enumerate(
         zip(recording.actions, recording.rewards, rows, strict=True)
     ):
         if grid.done[0]:
-            yield f"action {number}: the replay is over, the recording continues"
+            yield f"action {index}: the replay is over, the recording continues"
             return
         if action >= grid.config.num_actions:
-            yield f"action {number}: there is no action {action}"
+            yield f"action {index}: there is no action {action}"
             return
         replayed = float(grid.step(np.array([action]))[0])
         state = (
@@ -157,13 +157,13 @@ def differences(recording: GridRecording) -> Iterator[str]:
         )
         for name, one, other in zip(_STATE.values(), row, state, strict=True):
             if one != other:
-                yield f"action {number}: {name}: {other}, recorded {one}"
+                yield f"action {index}: {name}: {other}, recorded {one}"
                 return
         if not abs(replayed - reward) <= TOLERANCE:
-            yield f"action {number}: reward {replayed:.12g}, recorded {reward:.12g}"
+            yield f"action {index}: reward {replayed:.12g}, recorded {reward:.12g}"
             return
-        if hashes is not None and (difference := _picture_difference(grid, hashes[number + 1])):
-            yield f"action {number}: {difference}"
+        if hashes is not None and (difference := _picture_difference(grid, hashes[index + 1])):
+            yield f"action {index}: {difference}"
             return
     if bool(grid.done[0]) != recording.done:
         one, other = ("over", "not over") if recording.done else ("not over", "over")
@@ -183,7 +183,7 @@ def _jobs_out(grid: Grid) -> list[tuple[int, ...]]:
     table = table[~table["dropped"] & (table["job"] < record.num_entered[0])]
     demands = [f"demand_{resource}" for resource in range(grid.config.num_resources)]
     columns = table[["enter", "duration", *demands, "start", "finish"]].fillna(-1).astype(int)
-    return [(number, *job) for number, job in enumerate(columns.itertuples(index=False, name=None))]
+    return [(index, *job) for index, job in enumerate(columns.itertuples(index=False, name=None))]
 
 
 def _picture_difference(grid: Grid, recorded: dict[str, str]) -> str | None:
@@ -269,13 +269,13 @@ def first_difference_in(path: Path, agent: Replay | None = None) -> str | None:
     try:
         recording = read_recording(path)
         if isinstance(recording, GridRecording):
-            found = differences(recording)
+            lines = differences(recording)
         elif not recording.by_agent:
-            found = cluster.differences(recording)
+            lines = cluster.differences(recording)
         elif agent is not None:
-            found = agent(recording)
+            lines = agent(recording)
         else:
             raise RecordingError("recorded from a trained agent: its network is needed (--weights FILE.npz)")
-        return next(found, None)
+        return next(lines, None)
     except DecimaError as error:
         return str(error).removeprefix(f"{path}: ")

@@ -163,20 +163,20 @@ class JobSequence:
         self._check_attributes()
 
     def _check_attributes(self) -> None:
-        given = check_all(self.attributes, JobAttributes, "attributes", WorkloadError)
-        if given and len(given) != len(self):
-            raise WorkloadError(f"{len(self)} jobs need as many attributes, got {len(given)}")
-        for job, (each, arrival_ms) in enumerate(zip(given, self.arrival_ms.tolist(), strict=False)):
-            if each.deadline_ms < arrival_ms:
+        attributes = check_all(self.attributes, JobAttributes, "attributes", WorkloadError)
+        if attributes and len(attributes) != len(self):
+            raise WorkloadError(f"{len(self)} jobs need as many attributes, got {len(attributes)}")
+        for job, (of_job, arrival_ms) in enumerate(zip(attributes, self.arrival_ms.tolist(), strict=False)):
+            if of_job.deadline_ms < arrival_ms:
                 raise WorkloadError(
-                    f"job {job}: the deadline at {each.deadline_ms:g} ms is before its arrival at {arrival_ms:g} ms"
+                    f"job {job}: the deadline at {of_job.deadline_ms:g} ms is before its arrival at {arrival_ms:g} ms"
                 )
         if self.tenants:
-            given = given or (NO_ATTRIBUTES,) * len(self)
-        elif all(each == NO_ATTRIBUTES for each in given):
-            given = ()
-        object.__setattr__(self, "attributes", given)
-        object.__setattr__(self, "tenants", tenants_of(given, self.tenants))
+            attributes = attributes or (NO_ATTRIBUTES,) * len(self)
+        elif all(of_job == NO_ATTRIBUTES for of_job in attributes):
+            attributes = ()
+        object.__setattr__(self, "attributes", attributes)
+        object.__setattr__(self, "tenants", tenants_of(attributes, self.tenants))
 
     def __len__(self) -> int:
         return len(self.profiles)
@@ -193,13 +193,15 @@ class JobSequence:
     @cached_property
     def weight(self) -> NDArray[np.float64]:
         """Weight of each job, float64 [num_jobs]; 1 without attributes."""
-        return np.array([each.weight for each in self.attributes] or [1.0] * len(self))
+        return np.array([attributes.weight for attributes in self.attributes] or [1.0] * len(self))
 
     @cached_property
     def tenant(self) -> NDArray[np.int64]:
         """Tenant of each job, index in ``tenants``, int64 [num_jobs]; 0 without attributes."""
-        place = {each.name: number for number, each in enumerate(self.tenants)}
-        return np.array([place[each.tenant] for each in self.attributes] or [0] * len(self), dtype=np.int64)
+        index = {tenant.name: position for position, tenant in enumerate(self.tenants)}
+        return np.array(
+            [index[attributes.tenant] for attributes in self.attributes] or [0] * len(self), dtype=np.int64
+        )
 
     @cached_property
     def work_prior(self) -> WorkPrior:
@@ -216,8 +218,8 @@ class JobSequence:
         """
         if not check_number(length_ms, "the length of a window", WorkloadError) > 0:
             raise WorkloadError(f"a window must be longer than 0, got {length_ms} ms")
-        number = (self.arrival_ms - self.arrival_ms[0]) // length_ms
-        borders = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(self)]
+        window = (self.arrival_ms - self.arrival_ms[0]) // length_ms
+        borders = [0, *(np.flatnonzero(np.diff(window)) + 1).tolist(), len(self)]
         return tuple(self._window(first, stop) for first, stop in pairwise(borders))
 
     def _window(self, first: int, stop: int) -> JobSequence:
@@ -227,7 +229,8 @@ class JobSequence:
             profiles=self.profiles[first:stop],
             arrival_ms=self.arrival_ms[first:stop] - begin_ms,
             attributes=tuple(
-                replace(each, deadline_ms=each.deadline_ms - begin_ms) for each in self.attributes[first:stop]
+                replace(attributes, deadline_ms=attributes.deadline_ms - begin_ms)
+                for attributes in self.attributes[first:stop]
             ),
         )
 

@@ -93,15 +93,19 @@ def tenants_of(attributes: Iterable[JobAttributes], declared: Iterable[Tenant] =
         WorkloadError: a tenant is declared twice, or a job names a tenant that is not declared.
     """
     declared = check_all(declared, Tenant, "tenants", WorkloadError)
-    known: dict[str, Tenant] = {}
+    by_name: dict[str, Tenant] = {}
     for tenant in declared:
-        if tenant.name in known:
+        if tenant.name in by_name:
             raise WorkloadError(f"the tenant {tenant.name!r} is declared twice")
-        known[tenant.name] = tenant
-    for job, each in enumerate(attributes):
-        if each.tenant not in known:
-            if declared and each.tenant != DEFAULT_TENANT:
+        by_name[tenant.name] = tenant
+    for job, of_job in enumerate(attributes):
+        if of_job.tenant not in by_name:
+            if declared and of_job.tenant != DEFAULT_TENANT:
                 names = ", ".join(tenant.name for tenant in declared)
-                raise WorkloadError(f"job {job}: unknown tenant {each.tenant!r}, expected one of {names}")
-            known[each.tenant] = Tenant(each.tenant)
-    return tuple(known.values()) if declared else tuple(sorted(known.values(), key=lambda each: each.name))
+                raise WorkloadError(f"job {job}: unknown tenant {of_job.tenant!r}, expected one of {names}")
+            by_name[of_job.tenant] = Tenant(of_job.tenant)
+    return (
+        tuple(by_name.values())
+        if declared
+        else tuple(sorted(by_name.values(), key=lambda tenant: tenant.name))
+    )

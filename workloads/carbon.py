@@ -59,13 +59,13 @@ class Signal:
     def change_ms(self, number: int) -> float:
         """Return the time of change ``number`` after time 0, ms; changes are numbered from 0."""
         first, place_ms = self._place(0.0)
-        periods, place = divmod(first + 1 + number, len(self.value))
-        return periods * self.period_ms + self.begin_ms[place] - place_ms
+        periods, index = divmod(first + 1 + number, len(self.value))
+        return periods * self.period_ms + self.begin_ms[index] - place_ms
 
     def next_change_ms(self, time_ms: float) -> float:
         """Return the end of the interval that contains ``time_ms``, ms."""
-        place, place_ms = self._place(time_ms)
-        return time_ms + (float(self._ends[place]) - place_ms)
+        index, place_ms = self._place(time_ms)
+        return time_ms + (float(self._ends[index]) - place_ms)
 
     def ahead(self, time_ms: float, window_ms: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the intervals in a window that begins at ``time_ms``: their beginnings, ms, and values, float64 [n].
@@ -74,11 +74,11 @@ class Signal:
         """
         (first, place_ms), count = self._place(time_ms), len(self.value)
         most = count * (1 + math.ceil(window_ms / self.period_ms))
-        periods, places = np.divmod(np.arange(first, first + most + 1), count)
-        begins = periods * self.period_ms + self._begins[places] - place_ms
+        periods, indices = np.divmod(np.arange(first, first + most + 1), count)
+        begins = periods * self.period_ms + self._begins[indices] - place_ms
         inside = begins < window_ms
         begins[0], inside[0] = 0.0, True
-        return time_ms + begins[inside], self._values[places[inside]]
+        return time_ms + begins[inside], self._values[indices[inside]]
 
     def bounds(self, time_ms: float, window_ms: float) -> tuple[float, float]:
         """Return the smallest and the largest value in a window that begins at ``time_ms``."""
@@ -98,8 +98,8 @@ class Signal:
     def _from_start(self, time_ms: ArrayLike) -> NDArray[np.float64]:
         position = np.asarray(time_ms, dtype=np.float64) + self.offset_ms
         periods, place_ms = np.divmod(position, self.period_ms)
-        place = np.searchsorted(self._begins, place_ms, "right") - 1
-        within = self._totals[place] + self._values[place] * (place_ms - self._begins[place])
+        index = np.searchsorted(self._begins, place_ms, "right") - 1
+        within = self._totals[index] + self._values[index] * (place_ms - self._begins[index])
         return np.asarray(periods * self._totals[-1] + within)
 
     @cached_property

@@ -39,24 +39,24 @@ class Imperfections:
     executor_lifetime_s: float | None = None
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            if (value := getattr(self, each.name)) is None:
+        for field in fields(self):
+            if (value := getattr(self, field.name)) is None:
                 continue
-            bounds = (0, LARGEST_ERROR) if each.name.endswith("_error") else None
-            value = check_number(value, each.name, WorkloadError, bounds)
-            object.__setattr__(self, each.name, value)
-            if each.name == "executor_lifetime_s":
+            bounds = (0, LARGEST_ERROR) if field.name.endswith("_error") else None
+            value = check_number(value, field.name, WorkloadError, bounds)
+            object.__setattr__(self, field.name, value)
+            if field.name == "executor_lifetime_s":
                 if not 0 < value < float("inf"):
-                    raise WorkloadError(f"{each.name} must be above 0 and finite, got {value:g}")
-            elif each.name == "task_failures" and not 0 <= value < 1:
-                raise WorkloadError(f"{each.name} must be at least 0 and below 1, got {value:g}")
+                    raise WorkloadError(f"{field.name} must be above 0 and finite, got {value:g}")
+            elif field.name == "task_failures" and not 0 <= value < 1:
+                raise WorkloadError(f"{field.name} must be at least 0 and below 1, got {value:g}")
 
     def settings(self) -> dict[str, float]:
         """Return the known values by the field names of ``Knowledge`` and ``Faults`` in ``simulator.cluster``."""
-        known = {name: value for name, value in self.to_json().items() if value is not None}
-        if (lifetime_s := known.pop("executor_lifetime_s", None)) is not None:
-            known["executor_lifetime_ms"] = 1000 * lifetime_s
-        return known
+        measured = {name: value for name, value in self.to_json().items() if value is not None}
+        if (lifetime_s := measured.pop("executor_lifetime_s", None)) is not None:
+            measured["executor_lifetime_ms"] = 1000 * lifetime_s
+        return measured
 
     def to_json(self) -> dict[str, float | None]:
         """Return all values by name, for a workload file."""

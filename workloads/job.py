@@ -226,8 +226,8 @@ def _mean_of_rest(values: NDArray[np.float64], cells: NDArray[np.int64]) -> floa
     if values.min() == values.max():
         return float(values.mean())
     sizes = cells[::-1, :, 1] - cells[::-1, :, 0]  # an empty cell falls back: rest, first, fresh
-    found = 2 - np.argmax(sizes > 0, axis=0)
-    means = [values[slice(*cells[wave, level])].mean() for level, wave in enumerate(found)]
+    wave_used = 2 - np.argmax(sizes > 0, axis=0)
+    means = [values[slice(*cells[wave, level])].mean() for level, wave in enumerate(wave_used)]
     return float(np.mean(means))
 
 
@@ -446,7 +446,7 @@ class JobProfile:
         lists: list[list[int]] = [[] for _ in self.stages]
         for edge in self.edges.tolist():
             lists[edge[of]].append(edge[other])
-        return tuple(tuple(sorted(found)) for found in lists)
+        return tuple(tuple(sorted(neighbours)) for neighbours in lists)
 
 
 def _frozen_array(value: ArrayLike, dtype: type[_Number], what: str) -> NDArray[_Number]:

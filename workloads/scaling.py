@@ -44,10 +44,14 @@ def _scaled_job(profile: JobProfile, durations: float, tasks: float) -> JobProfi
 
 
 def _scaled(stage: StageProfile, durations: float, tasks: float) -> StageProfile:
-    known = stage.durations
+    durations_known = stage.durations
     if durations != 1:
-        known = replace(known, values=durations * known.values, mean_ms=durations * known.given_mean_ms)
-    return replace(stage, num_tasks=max(1, round(tasks * stage.num_tasks)), durations=known)
+        durations_known = replace(
+            durations_known,
+            values=durations * durations_known.values,
+            mean_ms=durations * durations_known.given_mean_ms,
+        )
+    return replace(stage, num_tasks=max(1, round(tasks * stage.num_tasks)), durations=durations_known)
 
 
 def simplified(profile: JobProfile) -> JobProfile:

@@ -62,23 +62,23 @@ class ArrivalPattern:
 
     def applied(self, sequence: JobSequence) -> JobSequence:
         """Return a sequence with changed arrival times. The given sequence must have no deadlines yet."""
-        times_ms, number = sequence.arrival_ms, len(sequence)
-        if self == STEADY or number < 2:
+        times_ms, count = sequence.arrival_ms, len(sequence)
+        if self == STEADY or count < 2:
             return sequence
         if self.night:
             # Rates 1 + night by day and 1 - night at night give as many jobs as the mean rate.
-            half_ms = DAY / 2 * times_ms[-1] / (number - 1)
-            halves = np.arange(2 * number)
+            half_ms = DAY / 2 * times_ms[-1] / (count - 1)
+            halves = np.arange(2 * count)
             rate = np.where(halves % 2 == 0, 1 + self.night, 1 - self.night)
             times_ms = np.interp(
-                times_ms, half_ms * np.append(0, np.cumsum(rate)), half_ms * np.append(halves, 2 * number)
+                times_ms, half_ms * np.append(0, np.cumsum(rate)), half_ms * np.append(halves, 2 * count)
             )
         if self.drift != 1:
-            middle_ms = times_ms[number // 2]
+            middle_ms = times_ms[count // 2]
             times_ms = np.where(
                 times_ms > middle_ms, middle_ms + (times_ms - middle_ms) / self.drift, times_ms
             )
-        times_ms = times_ms[np.arange(number) // self.burst * self.burst]
+        times_ms = times_ms[np.arange(count) // self.burst * self.burst]
         return replace(sequence, arrival_ms=times_ms)
 
 
@@ -118,7 +118,7 @@ class AttributeDistribution:
 
     def __post_init__(self) -> None:
         if self.slack is not None:
-            low, high = (check_number(each, "the slack of deadlines", WorkloadError) for each in self.slack)
+            low, high = (check_number(slack, "the slack of deadlines", WorkloadError) for slack in self.slack)
             if not 0 < low <= high < math.inf:
                 raise WorkloadError(
                     f"the slack of deadlines must be above 0, finite and ascending, got {low:g} to {high:g}"
@@ -162,22 +162,22 @@ class AttributeDistribution:
             return sequence
         count = len(sequence)
         deadlines, submitters, weights = (
-            random_stream(sequence.seed, RandomStream.ATTRIBUTES, number) for number in range(3)
+            random_stream(sequence.seed, RandomStream.ATTRIBUTES, index) for index in range(3)
         )
-        tenants = tuple(Tenant(f"tenant-{number}") for number in range(1, self.tenants + 1))
+        tenants = tuple(Tenant(f"tenant-{index}") for index in range(1, self.tenants + 1))
         drawn: dict[str, list[Any]] = {}
         if self.slack is not None:
             drawn["slack"] = deadlines.uniform(*self.slack, size=count).tolist()
             drawn["deadline_ms"] = [math.inf] * count
         if tenants:
-            drawn["tenant"] = [tenants[place].name for place in submitters.integers(len(tenants), size=count)]
+            drawn["tenant"] = [tenants[index].name for index in submitters.integers(len(tenants), size=count)]
         if self.weights:
             drawn["weight"] = [
-                self.weights[place] for place in weights.integers(len(self.weights), size=count)
+                self.weights[index] for index in weights.integers(len(self.weights), size=count)
             ]
         attributes = (
-            replace(given, **dict(zip(drawn, values, strict=True)))
-            for given, *values in zip(
+            replace(attributes, **dict(zip(drawn, values, strict=True)))
+            for attributes, *values in zip(
                 sequence.attributes or (NO_ATTRIBUTES,) * count, *drawn.values(), strict=True
             )
         )

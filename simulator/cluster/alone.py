@@ -61,7 +61,7 @@ def useful_parallelism(
     times = alone_ms(profile, config)
     limits, thrift = PARALLELISM[: times.size], np.asarray(exponents)[:, None]
     cost = np.log(np.maximum(times, 1.0)) * (1 + thrift) + np.log(limits) * thrift
-    return tuple(limits[place] for place in cost.argmin(axis=1).tolist())
+    return tuple(limits[index] for index in cost.argmin(axis=1).tolist())
 
 
 def cluster_key(config: ClusterConfig) -> ClusterKey:
@@ -103,21 +103,21 @@ def known_profile(profile: JobProfile, config: ClusterConfig) -> JobProfile:
     """
     if profile.means_are_known:
         return profile
-    known, key = _known.setdefault(profile, {}), cluster_key(config)
-    if key not in known:
+    by_cluster, key = _known.setdefault(profile, {}), cluster_key(config)
+    if key not in by_cluster:
         work = work_ms(profile, config).tolist()
         stages = (_known_stage(stage, ms) for stage, ms in zip(profile.stages, work, strict=True))
-        known[key] = replace(profile, stages=tuple(stages))
-    return known[key]
+        by_cluster[key] = replace(profile, stages=tuple(stages))
+    return by_cluster[key]
 
 
 def known_sequence(sequence: JobSequence, config: ClusterConfig) -> JobSequence:
     """Return a sequence with the profiles that schedulers of a cluster see, ``known_profile``."""
     profiles = tuple(known_profile(profile, config) for profile in sequence.profiles)
     factors = [
-        max(known.work_ms, 1.0) / max(profile.work_ms, 1.0)
-        for known, profile in zip(profiles, sequence.profiles, strict=True)
-        if known is not profile
+        max(seen.work_ms, 1.0) / max(profile.work_ms, 1.0)
+        for seen, profile in zip(profiles, sequence.profiles, strict=True)
+        if seen is not profile
     ]
     if not factors:
         return sequence
@@ -171,8 +171,10 @@ def _estimate(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     job = pack(profile)
     stages, seats = job.stages, np.zeros(profile.num_stages, dtype=np.int64)
-    for each in classes:
-        seats += each.count * ((stages["cpu"] <= each.cpu) & (stages["memory"] <= each.memory))
+    for executor_class in classes:
+        seats += executor_class.count * (
+            (stages["cpu"] <= executor_class.cpu) & (stages["memory"] <= executor_class.memory)
+        )
     seats = np.maximum(seats, 1)  # the cluster rejects stages that fit no class
     levels = np.zeros(len(job.levels), dtype=waves.LEVEL)
     waves.fill_levels(levels, job.levels, job.values, float(warmup_delay_ms))

@@ -53,8 +53,8 @@ def content_digest(profile: JobProfile) -> bytes:
     content.update(profile.edges.tobytes())
     for stage in profile.stages:
         durations = stage.durations
-        numbers = stage.num_tasks, durations.levels.size, durations.values.size
-        content.update(struct.pack("<3q3d", *numbers, stage.cpu, stage.memory, durations.mean_ms))
+        sizes = stage.num_tasks, durations.levels.size, durations.values.size
+        content.update(struct.pack("<3q3d", *sizes, stage.cpu, stage.memory, durations.mean_ms))
         for array in (durations.levels, durations.values, durations.cells):
             content.update(array.tobytes())
     return content.digest()
@@ -63,7 +63,9 @@ def content_digest(profile: JobProfile) -> bytes:
 def cluster_text(config: ClusterConfig) -> str:
     """Return the settings of a cluster that a job's time alone depends on, as text."""
     classes, moving_ms, warmup_ms, semantics = cluster_key(config)
-    executors = [[each.count, each.cpu, each.memory] for each in classes]
+    executors = [
+        [executor_class.count, executor_class.cpu, executor_class.memory] for executor_class in classes
+    ]
     switches = [name for name, value in vars(semantics).items() if value]
     return json.dumps([executors, moving_ms, warmup_ms, switches])
 
@@ -121,7 +123,7 @@ class AloneCache:
             return {}
         import sqlite3
 
-        found = dict[bytes, Known]()
+        times = dict[bytes, Known]()
         query = 'SELECT job, "limit", mean_ms, error FROM times WHERE cluster = ? AND job IN ({})'
         with suppress(sqlite3.Error, OSError):
             if not self._file.is_file():
@@ -131,8 +133,8 @@ class AloneCache:
                     some = wanted[begin : begin + _AT_ONCE]
                     parameters = _cluster_digest(cluster), *some
                     rows = database.execute(query.format(",".join("?" * len(some))), parameters)
-                    found |= {job: tuple(values) for job, *values in rows if _is_valid(*values)}
-        return found
+                    times |= {job: tuple(values) for job, *values in rows if _is_valid(*values)}
+        return times
 
     def write(self, cluster: str, values: Mapping[bytes, Known]) -> None:
         """Add values of jobs (by digest) on a cluster (``cluster_text``); drop the oldest if there are too many."""
@@ -141,7 +143,7 @@ class AloneCache:
         import sqlite3
 
         now = time.time()
-        rows = [(_cluster_digest(cluster), job, *known, now) for job, known in values.items()]
+        rows = [(_cluster_digest(cluster), job, *time, now) for job, time in values.items()]
         for _ in range(2):
             try:
                 with suppress(OSError):
@@ -169,10 +171,10 @@ class AloneCache:
         return sqlite3.connect(self._file, timeout=PATIENCE_S)
 
     def _drop_oldest(self, database: sqlite3.Connection) -> None:
-        [number] = database.execute("SELECT count(*) FROM times").fetchone()
-        if number > self._most_rows:
+        [count] = database.execute("SELECT count(*) FROM times").fetchone()
+        if count > self._most_rows:
             # A tenth more, so that not every write drops values.
-            too_many = number - self._most_rows + self._most_rows // 10
+            too_many = count - self._most_rows + self._most_rows // 10
             database.execute(
                 "DELETE FROM times WHERE (cluster, job) IN "
                 "(SELECT cluster, job FROM times ORDER BY written LIMIT ?)",
@@ -182,8 +184,10 @@ class AloneCache:
 
 def _is_valid(limit: object, mean_ms: object, error: object) -> bool:
     """Return whether values from a file have the right types and ranges."""
-    numbers = all(isinstance(each, float) and math.isfinite(each) and each >= 0 for each in (mean_ms, error))
-    return numbers and isinstance(limit, int) and limit >= 1
+    are_times = all(
+        isinstance(value, float) and math.isfinite(value) and value >= 0 for value in (mean_ms, error)
+    )
+    return are_times and isinstance(limit, int) and limit >= 1
 
 
 @lru_cache(maxsize=16)

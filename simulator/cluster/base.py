@@ -71,7 +71,11 @@ class BaseCluster(ABC):
         self._num_decisions = 0
         self._observation: Observation | None = None
         self._classes = np.array(
-            [(each.count, 0, each.cpu, each.memory) for each in config.executor_classes], dtype=CLASS
+            [
+                (executor_class.count, 0, executor_class.cpu, executor_class.memory)
+                for executor_class in config.executor_classes
+            ],
+            dtype=CLASS,
         )
         self._profiles: tuple[JobProfile, ...] = ()  # profiles of the live jobs, in order of arrival
         self._has_end = math.isfinite(config.max_time_ms) and config.semantics.honour_max_time
@@ -181,23 +185,23 @@ class BaseCluster(ABC):
             return self._decided(None, self.offered)
         observation = self.observe()
         try:
-            place, limit = decision
+            row, limit = decision
         except (TypeError, ValueError):
             raise SchedulingError(
                 f"decide must return a Decision of a stage and a limit, or None, got {decision!r:.60}"
             ) from None
-        place, limit = _whole_numbers("a decision is a stage and a limit", place, limit)
-        if not 0 <= place < len(observation.stages):
-            raise SchedulingError(f"there is no stage {place}: the observation has {len(observation.stages)}")
-        job = int(observation.stage_job[place])
+        row, limit = _whole_numbers("a decision is a stage and a limit", row, limit)
+        if not 0 <= row < len(observation.stages):
+            raise SchedulingError(f"there is no stage {row}: the observation has {len(observation.stages)}")
+        job = int(observation.stage_job[row])
         held = observation.held(job)
         if limit <= held:
             raise SchedulingError(
                 f"the limit must exceed the {held} executors that the job holds, got {limit}"
             )
-        if not observation.stages["schedulable"][place]:
-            raise SchedulingError(f"stage {place} is not schedulable")
-        stage = place - int(observation.job_first_stage[job])
+        if not observation.stages["schedulable"][row]:
+            raise SchedulingError(f"stage {row} is not schedulable")
+        stage = row - int(observation.job_first_stage[job])
         return self._decided((int(observation.job_id[job]), stage), min(limit - held, self.offered))
 
     def commit(self, job: int, stage: int, count: int) -> float:
@@ -352,5 +356,5 @@ def _whole_numbers(what: str, *values: int) -> tuple[int, ...]:
             raise TypeError
         return tuple(index(value) for value in values)
     except TypeError:
-        given = ", ".join(str(value) for value in values)
-        raise SchedulingError(f"{what}, all of them whole numbers, got {given}") from None
+        text = ", ".join(str(value) for value in values)
+        raise SchedulingError(f"{what}, all of them whole numbers, got {text}") from None

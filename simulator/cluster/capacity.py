@@ -30,7 +30,7 @@ def read_capacity(path: str | Path) -> tuple[tuple[float, int], ...]:
         reason = getattr(error, "strerror", None) or "not a text file"
         raise ConfigError(f"capacity schedule {path}: {reason}") from None
     schedule: list[tuple[float, int]] = []
-    for number, line in enumerate(lines, 1):
+    for line_number, line in enumerate(lines, 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         words = line.replace(",", " ").split()
@@ -44,7 +44,7 @@ def read_capacity(path: str | Path) -> tuple[tuple[float, int], ...]:
             except ConfigError as error:
                 reason = str(error)
         raise ConfigError(
-            f"capacity schedule {path}, line {number}: expected a time in seconds and a number of executors,"
+            f"capacity schedule {path}, line {line_number}: expected a time in seconds and a number of executors,"
             f" such as 3600,20: {reason}"
         )
     if not schedule:

@@ -267,8 +267,8 @@ class Cluster(BaseCluster):
 
     def _next_event(self) -> tuple[float, int]:
         """Return time, ms, and insertion number of the next compiled event; infinite time if none is pending."""
-        found: tuple[float, int] = engine.next_event(self._memory)
-        return found
+        event: tuple[float, int] = engine.next_event(self._memory)
+        return event
 
     def _has_live_jobs(self) -> bool:
         return bool(self._state.cluster["num_live"][0])
@@ -374,11 +374,11 @@ class Cluster(BaseCluster):
     # Faults.
 
     def _schedule_faults(self) -> None:
-        for time_ms, number in self.config.faults.capacity:
+        for time_ms, capacity in self.config.faults.capacity:
             if time_ms > 0:
-                self.clock.at(time_ms, Cluster._capacity_changes, number)
+                self.clock.at(time_ms, Cluster._capacity_changes, capacity)
             else:
-                self._capacity_changes(number)
+                self._capacity_changes(capacity)
         self._schedule_outages()
 
     def _schedule_outages(self) -> None:
@@ -396,17 +396,19 @@ class Cluster(BaseCluster):
             self.clock.at(time_ms, Cluster._executor_changes, (executor, number))
 
     def _executor_changes(self, value: tuple[int, int]) -> None:
-        executor, number = value
-        self._schedule_change(executor, number + 1)
+        executor, change = value
+        self._schedule_change(executor, change + 1)
         self._outages ^= {executor}
         if executor < self._capacity:
-            self._lose_or_join([executor], joins=number % 2 == 1)
+            self._lose_or_join([executor], joins=change % 2 == 1)
 
     def _capacity_changes(self, capacity: int) -> None:
         before, self._capacity = self._capacity, capacity
         self._num_capacities -= 1
         changed = range(min(before, capacity), max(before, capacity))
-        self._lose_or_join([each for each in changed if each not in self._outages], joins=capacity > before)
+        self._lose_or_join(
+            [executor for executor in changed if executor not in self._outages], joins=capacity > before
+        )
 
     def _lose_or_join(self, executors: list[int], *, joins: bool) -> None:
         if not executors:

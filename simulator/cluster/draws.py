@@ -38,8 +38,8 @@ class Purpose(IntEnum):
 
 def chance(key: int, *path: int) -> float:
     """Return a uniform random number on [0, 1), a multiple of 2^-24: a hash of ``key`` and ``path``."""
-    for number in path:
-        key = (key + (number + 1) * 0x9E3779B1) & _WORD
+    for part in path:
+        key = (key + (part + 1) * 0x9E3779B1) & _WORD
         key = ((key >> 16) ^ key) * 0x45D9F3B & _WORD
         key = ((key >> 16) ^ key) * 0x45D9F3B & _WORD
         key = (key >> 16) ^ key
@@ -113,7 +113,7 @@ def longer_ms(
     """
     level_noise, value_noise = noise
     column, chance_of_low = _level(config, durations, parallelism)
-    high, low = (_cell(config, durations, wave, each) for each in (column, max(column - 1, 0)))
+    high, low = (_cell(config, durations, wave, level) for level in (column, max(column - 1, 0)))
     long_high, long_low = (cell[start_ms + cell > now_ms] for cell in (high, low))
     weight_low = chance_of_low * len(long_low) / len(low)
     weight = weight_low + (1.0 - chance_of_low) * len(long_high) / len(high)
@@ -140,7 +140,8 @@ def _cell(config: ClusterConfig, durations: TaskDurations, wave: Wave, column: i
     cells = durations.cells[:, column].tolist()
     # An empty cell takes its durations from the nearest wave; of two equally near, from the earlier one.
     source = min(
-        (each for each in Wave if cells[each][0] < cells[each][1]), key=lambda each: abs(each - wave)
+        (candidate for candidate in Wave if cells[candidate][0] < cells[candidate][1]),
+        key=lambda candidate: abs(candidate - wave),
     )
     warmup_ms = config.warmup_delay_ms if wave == Wave.FRESH != source else 0.0
     return durations.values[slice(*cells[source])] + warmup_ms

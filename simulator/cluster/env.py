@@ -193,9 +193,9 @@ class ClusterEnv(RenderedEnv[Any, NDArray[np.int64]]):
         self.view.check(sequence)
         self._cluster = make_cluster(self.config, sequence)
         self._over, self._reward = False, 0.0
-        found = self._advance()
+        reward = self._advance()
         self._show()
-        return found
+        return reward
 
     def step(self, action: ArrayLike) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Carry out an action and advance to the next decision.
@@ -278,8 +278,8 @@ class ClusterVectorEnv(SeededVectorEnv):
         Raises:
             ConfigError: an option is unknown, or for the reasons of ``ClusterEnv.reset``.
         """
-        for place, (env, each) in enumerate(zip(self.envs, self._seeds(seed, options), strict=True)):
-            self._write_row(place, *env.reset(seed=each))
+        for index, (env, env_seed) in enumerate(zip(self.envs, self._seeds(seed, options), strict=True)):
+            self._write_row(index, *env.reset(seed=env_seed))
         self._begun = True
         self._over[:] = False
         return self._observations(), self._results({})
@@ -299,14 +299,14 @@ class ClusterVectorEnv(SeededVectorEnv):
         rewards = np.zeros(self.num_envs)
         terminated, truncated = np.zeros((2, self.num_envs), dtype=np.bool_)
         records: dict[int, Any] = {}
-        for place, env in enumerate(self.envs):
-            if self._over[place]:
-                self._write_row(place, *env.reset())
+        for index, env in enumerate(self.envs):
+            if self._over[index]:
+                self._write_row(index, *env.reset())
                 continue
-            shown, rewards[place], terminated[place], truncated[place], info = env.step(chosen[place])
-            self._write_row(place, shown, info)
+            shown, rewards[index], terminated[index], truncated[index], info = env.step(chosen[index])
+            self._write_row(index, shown, info)
             if "record" in info:
-                records[place] = info["record"]
+                records[index] = info["record"]
         self._over = terminated | truncated
         return self._observations(), rewards, terminated, truncated, self._results(records)
 

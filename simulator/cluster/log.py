@@ -127,7 +127,7 @@ class EpisodeLog:
     @cached_property
     def executor_class(self) -> NDArray[np.int64]:
         """Class of each executor, index in ``config.executor_classes``, int64 [num_executors]."""
-        counts = [each.count for each in self.config.executor_classes]
+        counts = [executor_class.count for executor_class in self.config.executor_classes]
         return np.repeat(np.arange(len(counts)), counts)
 
     @cached_property
@@ -149,7 +149,7 @@ class EpisodeLog:
         spans = []
         for executor in np.unique(self.change_executor).tolist():
             times = self.change_ms[self.change_executor == executor].tolist()
-            spans += [(executor, *times[place : place + 2]) for place in range(0, len(times), 2)]
+            spans += [(executor, *times[index : index + 2]) for index in range(0, len(times), 2)]
         ended = np.array([(*span, self.end_ms)[:3] for span in spans]).reshape(-1, 3)
         return ended[:, 0].astype(np.int32), ended[:, 1:]
 
@@ -207,7 +207,9 @@ class EpisodeLog:
         """Return a resource of each executor, float64 [executors], and the demand of each run, float64 [runs]."""
         classes = self.config.executor_classes
         stages = [stage for profile in self.sequence.profiles for stage in profile.stages]
-        size = np.array([getattr(each, name) for each in classes], dtype=np.float64)[self.executor_class]
+        size = np.array([getattr(executor_class, name) for executor_class in classes], dtype=np.float64)[
+            self.executor_class
+        ]
         demand = np.array([getattr(stage, name) for stage in stages], dtype=np.float64)
         return size, self.of_runs(np.repeat(demand, self.stage_size))
 

@@ -151,13 +151,15 @@ class Sum(Objective):
 
     def __init__(self, terms: tuple[tuple[float, Objective], ...]) -> None:
         self.terms = terms
-        self.attributes = frozenset().union(*(each.attributes for _, each in terms))
-        self.uses_carbon = any(each.uses_carbon for _, each in terms)
-        self.signal = next((each.signal for _, each in terms if each.signal is not None), None)
+        self.attributes = frozenset().union(*(objective.attributes for _, objective in terms))
+        self.uses_carbon = any(objective.uses_carbon for _, objective in terms)
+        self.signal = next((objective.signal for _, objective in terms if objective.signal is not None), None)
 
     def cost_ms(self, begin_ms: float, end_ms: float, jobs: LiveJobs, scale_ms: float) -> float:
         """Return the sum of the objectives' costs, each times its factor."""
-        return sum(factor * each.cost_ms(begin_ms, end_ms, jobs, scale_ms) for factor, each in self.terms)
+        return sum(
+            factor * objective.cost_ms(begin_ms, end_ms, jobs, scale_ms) for factor, objective in self.terms
+        )
 
 
 #: Names of objectives and their classes.
@@ -202,10 +204,10 @@ def _objective(text: str, term: str) -> Objective:
         return Carbon(argument or None)
     if name not in OBJECTIVES or (colon and name not in WITH_NUMBER):
         arguments = dict.fromkeys(WITH_NUMBER, ":NUMBER") | {WITH_SIGNAL: "[:FILE]"}
-        known = ", ".join(each + arguments.get(each, "") for each in OBJECTIVES)
+        expected = ", ".join(objective + arguments.get(objective, "") for objective in OBJECTIVES)
         near = did_you_mean(name, OBJECTIVES) if name not in OBJECTIVES else ""
         raise ConfigError(
-            f"reward {text!r}: unknown objective {term!r}{near}, expected {known}, module:Class, or a sum of these"
+            f"reward {text!r}: unknown objective {term!r}{near}, expected {expected}, module:Class, or a sum of these"
         )
     try:
         return OBJECTIVES[name](_number(text, argument)) if colon else OBJECTIVES[name]()  # type: ignore[call-arg]
@@ -217,10 +219,10 @@ def _objective(text: str, term: str) -> Objective:
 
 def _custom(text: str, module: str, name: str) -> Objective:
     with custom_code(f"reward {text!r}: {module}:{name} cannot be used", ConfigError):
-        found = getattr(importlib.import_module(module), name)
-        if not (isinstance(found, type) and issubclass(found, Objective)):
+        custom = getattr(importlib.import_module(module), name)
+        if not (isinstance(custom, type) and issubclass(custom, Objective)):
             raise TypeError(f"expected a subclass of {Objective.__module__}.Objective")
-        return found()
+        return custom()
 
 
 def _number(text: str, number: str) -> float:

@@ -365,9 +365,9 @@ class PerJob(Generic[_Whole]):
     def _look_up(self, profiles: tuple[JobProfile, ...], config: ClusterConfig) -> None:
         if config != self._config or len(self._known) > MOST_PROFILES:
             self._known = {}
-        known = self._known
+        by_profile = self._known
         for profile in profiles:
-            if profile not in known:
-                known[profile] = self._of_profile(profile, config)
-        self._whole = self._join([known[profile] for profile in profiles])
+            if profile not in by_profile:
+                by_profile[profile] = self._of_profile(profile, config)
+        self._whole = self._join([by_profile[profile] for profile in profiles])
         self._profiles, self._config = profiles, config

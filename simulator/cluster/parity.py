@@ -124,11 +124,11 @@ class Recording(BaseModel):
         """The recorded jobs."""
         profiles = [
             JobProfile(
-                f"job {number}",
+                f"job {job_number}",
                 tuple(StageProfile(stage.num_tasks, _durations(stage)) for stage in job.stages),
                 np.array(job.edges, dtype=np.int64).reshape(-1, 2),
             )
-            for number, job in enumerate(self.jobs)
+            for job_number, job in enumerate(self.jobs)
         ]
         return JobSequence(tuple(profiles), np.array([job.arrival_ms for job in self.jobs]))
 
@@ -175,26 +175,26 @@ def differences(
         ConfigError: the recorded cluster is invalid.
     """
     cluster = make_cluster(replace(recording.config(), engine=engine), recording.sequence)
-    for number, decision in enumerate(recording.decisions):
+    for index, decision in enumerate(recording.decisions):
         if cluster.done:
-            yield f"decision {number}: the replay is over, the recording continues"
+            yield f"decision {index}: the replay is over, the recording continues"
             return
-        if number == fork_at:
+        if index == fork_at:
             cluster = cluster.fork()
         for what, recorded, replayed in _decision_point(cluster, decision):
             if recorded != replayed:
-                yield f"decision {number} at {decision.time_ms:g} ms: {what} is {replayed}, recorded {recorded}"
+                yield f"decision {index} at {decision.time_ms:g} ms: {what} is {replayed}, recorded {recorded}"
                 return
         try:
             reward, committed = decide(cluster, decision)
         except (SchedulingError, DepartureError) as error:
-            yield f"decision {number} at {decision.time_ms:g} ms: {error}"
+            yield f"decision {index} at {decision.time_ms:g} ms: {error}"
             return
         if committed != decision.num_committed:
-            yield f"decision {number}: {committed} executors committed, recorded {decision.num_committed}"
+            yield f"decision {index}: {committed} executors committed, recorded {decision.num_committed}"
             return
         if not abs(reward - decision.reward) <= TOLERANCE:
-            yield f"decision {number}: reward {reward:.12g}, recorded {decision.reward:.12g}"
+            yield f"decision {index}: reward {reward:.12g}, recorded {decision.reward:.12g}"
             return
     if not cluster.done:
         yield f"after {len(recording.decisions)} decisions: the recording is over, the replay continues"
@@ -212,7 +212,7 @@ def _decision_point(cluster: BaseCluster, decision: RecordedDecision) -> Iterato
     yield "the source stage", decision.source_stage, source_stage
     yield "the number of executors offered", decision.num_source_executors, observation.offered
     yield "the acting executors", decision.executors_now, list(cluster.acting)
-    schedulable = [names[place] for place in np.flatnonzero(observation.schedulable)]
+    schedulable = [names[index] for index in np.flatnonzero(observation.schedulable)]
     yield "the list of schedulable stages", decision.schedulable, schedulable
     if decision.features is not None:
         yield from _features(observation, decision.features)

@@ -119,11 +119,15 @@ def _mark_classes(axes: Axes, classes: Sequence[ExecutorClass]) -> None:
     for one in classes:
         if low:
             axes.axhline(low, color=BLACK, linewidth=0.8)
-        size = f"{one.memory:g}" if all(each.cpu == 1 for each in classes) else f"{one.cpu:g}, {one.memory:g}"
+        size = (
+            f"{one.memory:g}"
+            if all(executor_class.cpu == 1 for executor_class in classes)
+            else f"{one.cpu:g}, {one.memory:g}"
+        )
         across = axes.get_yaxis_transform()
         axes.text(1.01, low + one.count / 2, size, transform=across, va="center", fontsize="small")
         low += one.count
-    what = "memory" if all(each.cpu == 1 for each in classes) else "cpu, memory"
+    what = "memory" if all(executor_class.cpu == 1 for executor_class in classes) else "cpu, memory"
     axes.text(1.01, 1.01, what, transform=axes.transAxes, va="bottom", fontsize="small")
 
 
@@ -151,5 +155,5 @@ def busy_spans(
 
 
 def _rgba() -> NDArray[np.float64]:
-    digits = [[int(text[place : place + 2], 16) / 255 for place in (1, 3, 5)] for text in PALETTE]
+    digits = [[int(text[index : index + 2], 16) / 255 for index in (1, 3, 5)] for text in PALETTE]
     return np.column_stack([np.array(digits), np.ones(len(PALETTE))])

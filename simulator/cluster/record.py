@@ -254,8 +254,8 @@ class EpisodeRecord(EpisodeLog):
     def jobs_found(self) -> NDArray[np.int64]:
         """Number of jobs in the system when each job arrives, int64 [num_jobs], including jobs that arrive then."""
         steps = self.jobs_in_system()
-        places = np.searchsorted(steps.index.to_numpy(), self.sequence.arrival_ms, "right") - 1
-        return steps.to_numpy()[places].astype(np.int64)
+        rows = np.searchsorted(steps.index.to_numpy(), self.sequence.arrival_ms, "right") - 1
+        return steps.to_numpy()[rows].astype(np.int64)
 
     def metrics(self) -> pd.Series[float]:
         """Return the metrics of the episode by name.
@@ -303,5 +303,5 @@ def ratio(value: NDArray[np.float64], to: NDArray[np.float64]) -> NDArray[np.flo
 
 def of_known(mean_or_max: Callable[[NDArray[np.float64]], np.float64], values: NDArray[np.float64]) -> float:
     """Apply a function to the values that are not NaN; return NaN if there are none."""
-    known = values[~np.isnan(values)]
-    return float(mean_or_max(known)) if known.size else math.nan
+    numbers = values[~np.isnan(values)]
+    return float(mean_or_max(numbers)) if numbers.size else math.nan

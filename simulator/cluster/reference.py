@@ -43,11 +43,11 @@ class ReferenceCluster(ReferenceExecutors):
             self._go_to_common_pool(executor)
         if self._has_end:
             self.clock.process(self._end_of_time())
-        for time_ms, number in config.faults.capacity:
+        for time_ms, capacity in config.faults.capacity:
             if time_ms > 0:
-                self.clock.process(self._capacity_change(time_ms, number))
+                self.clock.process(self._capacity_change(time_ms, capacity))
             else:
-                self._change_capacity(number)
+                self._change_capacity(capacity)
         self._begin_outages(sequence.seed)
         for job in self._jobs:
             if job.arrival_ms > 0:
@@ -221,7 +221,9 @@ class ReferenceCluster(ReferenceExecutors):
         for executor in self._executors:
             if executor.job is job:  # the executor of the last task, which is offered
                 executor.detach()
-        self._commitments = [each for each in self._commitments if each[1] not in job.stages]
+        self._commitments = [
+            commitment for commitment in self._commitments if commitment[1] not in job.stages
+        ]
         for executor, target in self._moving.items():
             if target in job.stages:
                 self._moving[executor] = None
@@ -273,7 +275,9 @@ class ReferenceCluster(ReferenceExecutors):
             if other.job is job and other.stage:
                 self._stop(other, Outcome.JOB_FAILED)
                 self._go_to_common_pool(other)
-        self._commitments = [each for each in self._commitments if each[0][0] not in job.stages]
+        self._commitments = [
+            commitment for commitment in self._commitments if commitment[0][0] not in job.stages
+        ]
         self._end(job)
         self._offer([])
 
@@ -290,7 +294,9 @@ class ReferenceCluster(ReferenceExecutors):
         low, high = sorted((number, self._capacity))
         self._capacity = number
         self._num_capacities -= 1
-        self._lose_or_join([each for each in self._executors[low:high] if each not in self._outages])
+        self._lose_or_join(
+            [executor for executor in self._executors[low:high] if executor not in self._outages]
+        )
 
     def _lose_or_join(self, executors: list[Executor]) -> None:
         """Remove executors from the cluster, or add them again if they are away."""
@@ -305,7 +311,7 @@ class ReferenceCluster(ReferenceExecutors):
             else:
                 self._lose(executor)
         self._change_executors(
-            [each.number for each in executors], [each.class_id for each in executors], joins
+            [executor.number for executor in executors], [executor.class_id for executor in executors], joins
         )
         self._offer_free()
 
@@ -319,7 +325,9 @@ class ReferenceCluster(ReferenceExecutors):
         executor.detach()
         if stage:
             left = sum(other.source == source for other in self._executors)
-            committed = [place for place, each in enumerate(self._commitments) if each[0] == source]
+            committed = [
+                index for index, commitment in enumerate(self._commitments) if commitment[0] == source
+            ]
             if len(committed) > left:
                 self._commitments.pop(committed[-1])
         if self.config.faults.lost_output:
@@ -362,8 +370,12 @@ class ReferenceCluster(ReferenceExecutors):
     def _step(self) -> None:
         """Process the next event. A speculative copy comes after all other events of its time."""
         if self.config.faults.speculation and self.clock.now < self.clock.peek():
-            late = [each for each in self._executors if each.stage and self._may_copy(each, each.stage)]
-            due = [(self._late_ms(each), each.number) for each in late]
+            late = [
+                executor
+                for executor in self._executors
+                if executor.stage and self._may_copy(executor, executor.stage)
+            ]
+            due = [(self._late_ms(executor), executor.number) for executor in late]
             time_ms, number = min(due, default=(math.inf, -1))
             if time_ms < self.clock.peek():
                 self._pass_until(time_ms)

@@ -59,7 +59,7 @@ class ReferenceExecutors(BaseCluster):
         class_ids = [
             class_id for class_id in self._class_ids for _ in range(config.executor_classes[class_id].count)
         ]
-        self._executors = [Executor(number, class_id) for number, class_id in enumerate(class_ids)]
+        self._executors = [Executor(index, class_id) for index, class_id in enumerate(class_ids)]
         self._pools: defaultdict[Source, list[Executor]] = defaultdict(list)
         self._moving: dict[Executor, Stage | None] = {}  # targets of moves; None if the job has ended since
         # Commitments of one executor each, the oldest first: source and stage; None means to stay idle.
@@ -92,7 +92,7 @@ class ReferenceExecutors(BaseCluster):
 
     def _carry_out_next(self, source: Source, executor: Executor) -> None:
         """Carry out the oldest commitment of a source with one of its executors."""
-        oldest = next(place for place, each in enumerate(self._commitments) if each[0] == source)
+        oldest = next(index for index, commitment in enumerate(self._commitments) if commitment[0] == source)
         _, target = self._commitments.pop(oldest)
         job, pool = executor.job, self._pools[executor.job, executor.class_id]
         if executor in pool:
@@ -151,9 +151,9 @@ class ReferenceExecutors(BaseCluster):
         """Redraw the factors of the task times of a job's stages, given its estimates; 1 if these are exact."""
         if not self._estimates:
             return [1.0] * len(job.stages)
-        known = estimate(job, self._estimates[job.number], self._executors, self.clock.now)
+        belief = estimate(job, self._estimates[job.number], self._executors, self.clock.now)
         mean_ms = np.array([stage.profile.durations.mean_ms for stage in job.stages])
-        factors: list[float] = redrawn_factors(seed, job.number, *known, mean_ms).tolist()
+        factors: list[float] = redrawn_factors(seed, job.number, *belief, mean_ms).tolist()
         return factors
 
     def _redraw_task_times(self, job: Job, seed: int) -> None:
@@ -186,12 +186,16 @@ class ReferenceExecutors(BaseCluster):
         """Return the other executor that runs the same task; None if there is none."""
         if self.config.faults.speculation is None:
             return None
-        others = (each for each in self._executors if each.stage is executor.stage and each is not executor)
-        return next((each for each in others if each.task == executor.task and each.start_ms >= 0), None)
+        same_stage = (
+            each for each in self._executors if each.stage is executor.stage and each is not executor
+        )
+        return next((each for each in same_stage if each.task == executor.task and each.start_ms >= 0), None)
 
     def _waiting(self, stage: Stage) -> list[Executor]:
         """Return the first pool of a stage's job whose executors cover the stage's demand; empty if there is none."""
-        pools = (self._pools[stage.job, each] for each in self._class_ids if self._fits(stage, each))
+        pools = (
+            self._pools[stage.job, class_id] for class_id in self._class_ids if self._fits(stage, class_id)
+        )
         return next((pool for pool in pools if pool), [])
 
     def _leave_for(self, executor: Executor, target: Stage) -> None:
@@ -250,8 +254,8 @@ class ReferenceExecutors(BaseCluster):
 
     def _free_places(self) -> Iterator[Source]:
         """Yield pools with executors that some stage could use now."""
-        places = [(job, class_id) for job in (None, *self._live) for class_id in self._class_ids]
-        yield from (place for place in places if self._is_free(*place))
+        pools = [(job, class_id) for job in (None, *self._live) for class_id in self._class_ids]
+        yield from (pool for pool in pools if self._is_free(*pool))
 
     def _offer_free(self) -> None:
         self._offers = self._free_places()
@@ -260,7 +264,10 @@ class ReferenceExecutors(BaseCluster):
     def _pass_until(self, time_ms: float) -> None:
         """Add the idle time of executors from now until ``time_ms``, before the event at that time."""
         if objective_named(self.config.reward).uses_carbon and math.isfinite(time_ms):
-            idle = sum(not (each.stage or each.away or each in self._moving) for each in self._executors)
+            idle = sum(
+                not (executor.stage or executor.away or executor in self._moving)
+                for executor in self._executors
+            )
             self._idle_total_ms += idle * (time_ms - self.clock.now)
 
     def _idle_ms(self) -> float:
@@ -296,7 +303,7 @@ class ReferenceExecutors(BaseCluster):
     def _held(self, job: Job) -> int:
         """Return the number of executors that a job holds: attached, moving to it, or committed from outside."""
         inside = (job, *job.stages)
-        outside = [target for (place, _), target in self._commitments if place not in inside]
+        outside = [target for (pool, _), target in self._commitments if pool not in inside]
         coming = sum(target in job.stages for target in (*outside, *self._moving.values()))
         return coming + sum(executor.job is job for executor in self._executors)
 
@@ -317,7 +324,7 @@ class ReferenceExecutors(BaseCluster):
 
     def _first_schedulable(self, class_id: int) -> Stage | None:
         stages = (
-            stage for job in self._live for stage in sorted(job.stages, key=lambda each: each.path_rank)
+            stage for job in self._live for stage in sorted(job.stages, key=lambda stage: stage.path_rank)
         )
         return next((stage for stage in stages if self._is_schedulable(stage, class_id)), None)
 
@@ -333,7 +340,7 @@ class ReferenceExecutors(BaseCluster):
         weight, tenant = self.sequence.weight, self.sequence.tenant
         for pool, waiting in self._pools.items():
             classes["free"][pool[1]] += len(waiting)
-        for place, job in enumerate(self._live):
+        for index, job in enumerate(self._live):
             first = len(stages)
             schedulable = [stage for stage in job.stages if self._is_schedulable(stage, class_id)]
             following = min(schedulable, key=lambda stage: (stage.rank, stage.path_rank), default=None)
@@ -350,7 +357,7 @@ class ReferenceExecutors(BaseCluster):
                 progress = (stage.unstarted, unclaimed, running, stage.finished, rank, stage in schedulable)
                 profile = stage.profile
                 needs = (profile.durations.mean_ms, profile.cpu, profile.memory)
-                stages += [(place, profile.num_tasks, *progress, *needs, 0.0, stage.finished_ms)]
+                stages += [(index, profile.num_tasks, *progress, *needs, 0.0, stage.finished_ms)]
             num_schedulable += len(schedulable)
         job_rows, stage_rows = np.array(jobs, dtype=JOB), np.array(stages, dtype=STAGE)
         if self._estimates:

@@ -167,7 +167,7 @@ def jobs_of(sequence: JobSequence) -> list[Job]:
     jobs: list[Job] = []
     for profile, arrival_ms in zip(sequence.profiles, sequence.arrival_ms.tolist(), strict=True):
         job = Job(len(jobs), profile, arrival_ms)
-        job.stages = [Stage(job, number, stage) for number, stage in enumerate(profile.stages)]
+        job.stages = [Stage(job, index, stage) for index, stage in enumerate(profile.stages)]
         job.draw_noise(sequence.seed)
         for child, parents in zip(job.stages, profile.parents, strict=True):
             child.parents = [job.stages[parent] for parent in parents]
@@ -184,7 +184,11 @@ def estimate(
     belief, stages = records(first)
     for stage, row in zip(job.stages, stages, strict=True):
         row["finished"], row["finished_ms"] = stage.finished, stage.finished_ms
-        running = [now_ms - each.start_ms for each in executors if each.stage is stage and each.start_ms >= 0]
+        running = [
+            now_ms - executor.start_ms
+            for executor in executors
+            if executor.stage is stage and executor.start_ms >= 0
+        ]
         row["running"], row["running_ms"] = len(running), sum(running)
     posterior(belief, stages)
     return belief, stages
@@ -194,7 +198,7 @@ def log_of(jobs: list[Job], moves: list[tuple[int, int, float]], lost: list[Lost
     """Return the arrays of an ``EpisodeRecord``; ``moves`` are executor, job, and departure time in ms."""
     stages = [stage for job in jobs for stage in job.stages]
     places = [(stage, task) for stage in stages for task in range(stage.profile.num_tasks)]
-    number = {place: number for number, place in enumerate(places)}
+    number = {run: index for index, run in enumerate(places)}
     runs = [stage.runs.get(task, _NOT_RUN) for stage, task in places] + [run for _, _, run, _ in lost]
     start_ms, finish_ms, executor, wave, parallelism = zip(*runs, strict=True)
     departures = np.array(moves, dtype="i4, i8, f8")
@@ -236,7 +240,7 @@ def redrawn_ms(
         Duration in ms by (job, stage, task, attempt, whether the run is a copy).
     """
     given = {}
-    noises = {each.job: each.job.noise(seed) for each in executors if each.job}
+    noises = {executor.job: executor.job.noise(seed) for executor in executors if executor.job}
     for executor in executors:
         stage, task, is_copy = executor.stage, executor.task, executor.is_copy
         if stage is None or not executor.start_ms >= 0:

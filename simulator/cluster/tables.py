@@ -63,9 +63,9 @@ def resources(log: EpisodeLog) -> pd.DataFrame:
     for index in range(len(log.config.executor_classes)):
         weights[f"class_{index}"] = (log.executor_class[executor] == index).astype(np.float64)
     finish = np.minimum(log.task_finish_ms[ran], log.end_ms)
-    times, place = np.unique(np.concatenate([log.task_start_ms[ran], finish]), return_inverse=True)
+    times, step = np.unique(np.concatenate([log.task_start_ms[ran], finish]), return_inverse=True)
     columns = {
-        name: np.cumsum(np.bincount(place, np.concatenate([value, -value]), minlength=times.size))
+        name: np.cumsum(np.bincount(step, np.concatenate([value, -value]), minlength=times.size))
         for name, value in weights.items()
     }
     # Rounding errors would leave small numbers instead of 0.
@@ -89,7 +89,7 @@ def jobs(record: EpisodeRecord) -> pd.DataFrame:
     ).rename_axis("job")
     if record.sequence.attributes:
         table["weight"] = record.sequence.weight
-        table["tenant"] = [each.tenant for each in record.sequence.attributes]
+        table["tenant"] = [attributes.tenant for attributes in record.sequence.attributes]
         table["deadline_ms"], table["tardiness_ms"] = record.deadline_ms, record.tardiness_ms
     if record.config.signal:
         table["carbon"] = record.job_carbon

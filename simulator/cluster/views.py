@@ -87,11 +87,11 @@ class View(ABC):
     def decision(self, observation: Observation, seen: Seen, action: ArrayLike) -> Decision | None:
         """Return the decision of an action; a stage that must not be chosen means idling, see ``without_choice``."""
         stage, limit = np.asarray(action).tolist()
-        place = int(seen.stages[stage]) if stage < len(seen.stages) else -1
-        if place < 0:
+        row = int(seen.stages[stage]) if stage < len(seen.stages) else -1
+        if row < 0:
             return without_choice(observation)
-        held = observation.held(int(observation.stage_job[place]))
-        return Decision(place, max(self.limit(limit, observation), held + 1))
+        held = observation.held(int(observation.stage_job[row]))
+        return Decision(row, max(self.limit(limit, observation), held + 1))
 
     def _seen(self, arrays: Any, allowed: NDArray[np.int8], stages: NDArray[np.int64]) -> Seen:
         return Seen(arrays, (allowed.copy(), self._all_limits.copy()), stages)
@@ -178,10 +178,10 @@ class PaddedView(View):
 
     def check(self, sequence: JobSequence) -> None:
         """Raise a ``ConfigError`` if some job has too many stages or edges."""
-        for number, profile in enumerate(sequence.profiles):
+        for index, profile in enumerate(sequence.profiles):
             if profile.num_stages > self.stages or len(profile.edges) > self.edges:
                 raise ConfigError(
-                    f"job {number} ({profile.name}) has {profile.num_stages} stages and {len(profile.edges)}"
+                    f"job {index} ({profile.name}) has {profile.num_stages} stages and {len(profile.edges)}"
                     f" edges, there is only room for max_stages={self.stages} and max_edges={self.edges}"
                 )
 
@@ -226,8 +226,8 @@ class PaddedView(View):
                 "job_deadline_left_ms": _padded(_deadline_left_ms(observation)[:jobs], self.jobs, np.float64),
                 "job_tenant": _padded(observation.job_tenant[:jobs], self.jobs, np.int32),
             }
-        places = np.where(allowed[:-1] == 1, np.arange(self.stages), -1)
-        return self._seen(arrays, allowed, places)
+        rows = np.where(allowed[:-1] == 1, np.arange(self.stages), -1)
+        return self._seen(arrays, allowed, rows)
 
     def _fitting(self, observation: Observation) -> tuple[int, int, NDArray[np.int64]]:
         """Return the number of live jobs that fit, the number of their stages, and their edges, int64 [E, 2]."""

@@ -137,7 +137,7 @@ def read_alibaba(
     failures = task_failures(table.failed, table.ended, table.instances)
     if priority is not None:
         highest = np.maximum.reduceat(table.priority[tasks.row], tasks.first[:-1])[kept[chosen]]
-        weights = (JobAttributes(weight=1.0 + each) for each in highest.tolist())
+        weights = (JobAttributes(weight=1.0 + priority) for priority in highest.tolist())
         sequence = replace(sequence, attributes=tuple(weights))
         about["weights"] = f"1 + the highest {priority} of a job's tasks"
     return Workload(profiles, sequence, path.name.split(".")[0], about, failures)
@@ -150,15 +150,15 @@ def _shortened(name: str) -> str:
 
 def _meaning(name: str) -> tuple[int, list[int]]:
     """Return the number in a task name, and the numbers of the task's parents."""
-    found = _NUMBERED.fullmatch(name)
-    if not found:
+    match = _NUMBERED.fullmatch(name)
+    if not match:
         return _NO_NUMBER, []
-    words = [word for word in (found[2] or "").split("_") if re.fullmatch("[0-9]+", word)]
+    words = [word for word in (match[2] or "").split("_") if re.fullmatch("[0-9]+", word)]
     parents = [int(word) if len(word) <= 9 else _NO_TASK for word in words]
     # Parents ascend, unless the last number is incomplete.
     if len(name) == _CUT_AT and name[-1].isdigit() and parents[-2:] != sorted(set(parents[-2:])):
         parents.pop()
-    return int(found[1]), list(dict.fromkeys(parents))
+    return int(match[1]), list(dict.fromkeys(parents))
 
 
 #: Reasons for dropping jobs, in order of precedence.
@@ -196,16 +196,16 @@ class _Tasks:
 
     def _edges(self, parents: Sequence[Sequence[int]]) -> tuple[_Places, _Places]:
         """Return the edges as places of parents and children, sorted by child; -1 for a missing parent."""
-        count = np.array([len(each) for each in parents], dtype=np.int32)
-        flat = np.array([number for each in parents for number in each], dtype=np.int64)
+        count = np.array([len(of_child) for of_child in parents], dtype=np.int32)
+        flat = np.array([number for of_child in parents for number in of_child], dtype=np.int64)
         first = np.cumsum(count, dtype=np.int32) - count
         name = self.table.name[self.row]
         num_parents = count[name]
         child = np.repeat(np.arange(len(name), dtype=np.int32), num_parents)
         # Index of each edge in the flat list of parents of all names.
-        place = np.arange(len(child), dtype=np.int32)
-        place += np.repeat(first[name] - np.cumsum(num_parents, dtype=np.int32) + num_parents, num_parents)
-        wanted = (self.key[child] & _JOB) + flat[place]
+        position = np.arange(len(child), dtype=np.int32)
+        position += np.repeat(first[name] - np.cumsum(num_parents, dtype=np.int32) + num_parents, num_parents)
+        wanted = (self.key[child] & _JOB) + flat[position]
         parent = np.searchsorted(self.key, wanted).astype(np.int32)
         there = self.key[np.minimum(parent, len(name) - 1)] == wanted
         return np.where(there, parent, np.int32(-1)), child
@@ -213,8 +213,8 @@ class _Tasks:
     def dropped(self) -> NDArray[np.int64]:
         """Return 0 for each job to keep, else the reason for dropping it: an index in ``_WHY``, counted from 1."""
         why = np.zeros(self.num_jobs, dtype=np.int64)
-        for number, jobs in enumerate(self._jobs_to_drop(), 1):
-            why[jobs[why[jobs] == 0]] = number
+        for index, jobs in enumerate(self._jobs_to_drop(), 1):
+            why[jobs[why[jobs] == 0]] = index
         return why
 
     def _jobs_to_drop(self) -> Iterator[NDArray[np.signedinteger[Any]]]:
@@ -305,10 +305,10 @@ def read_table(path: Path, priority: str | None = None) -> Table:
             table = _parse(path, line, columns, block, numbers)
             name, its_names = pd.factorize(table["task_name"].to_numpy())
             job, its_jobs = pd.factorize(table["job_name"].to_numpy())
-            places = [names.setdefault(_shortened(each), len(names)) for each in its_names]
+            codes = [names.setdefault(_shortened(name), len(names)) for name in its_names]
             part = {
                 "job": (job + len(jobs)).astype(np.int32),
-                "name": np.array(places, dtype=np.int32)[name],
+                "name": np.array(codes, dtype=np.int32)[name],
                 "ended": table["status"].to_numpy() == "Terminated",
                 "failed": table["status"].to_numpy() == "Failed",
             }
@@ -316,8 +316,8 @@ def read_table(path: Path, priority: str | None = None) -> Table:
                 part[column] = np.nan_to_num(table[source].to_numpy()).astype(np.int32)
             for column, source in _FLOATS.items():
                 part[column] = table[source].to_numpy().astype(np.float32)
-            given = np.zeros(len(table)) if priority is None else table[priority].to_numpy()
-            part["priority"] = np.nan_to_num(given).astype(np.float32)
+            priorities = np.zeros(len(table)) if priority is None else table[priority].to_numpy()
+            part["priority"] = np.nan_to_num(priorities).astype(np.float32)
             parts.append(part)
             jobs += its_jobs.tolist()
     if not parts:
@@ -341,8 +341,8 @@ def _blocks(
             raise WorkloadError(
                 f"{path}: line {line}: expected {len(columns)} fields, got {_BLOCK} characters"
             )
-        if line == 1 and newline and (found := _header(path, lines.partition(b"\n")[0], used)):
-            columns, line, lines = found, 2, lines.partition(b"\n")[2]
+        if line == 1 and newline and (header := _header(path, lines.partition(b"\n")[0], used)):
+            columns, line, lines = header, 2, lines.partition(b"\n")[2]
         if lines:
             yield line, columns, lines + newline
             line += lines.count(b"\n") + 1
@@ -377,10 +377,10 @@ def _parse(
     for name in _TEXTS:
         _refuse(path, line, table, name, (table[name] == "").to_numpy(), "a text")
     for name in numbers:
-        number = table[name].to_numpy(dtype=np.float64)
+        values = table[name].to_numpy(dtype=np.float64)
         whole = name in _WHOLE.values()
         bits = 31 if name in _NUMBERS else 20  # priorities become weights, which have a smaller limit
-        wrong = (number < 0) | (number >= 2.0**bits) | (whole & (np.floor(number) < number))
+        wrong = (values < 0) | (values >= 2.0**bits) | (whole & (np.floor(values) < values))
         expected = f"a {'whole ' if whole else ''}number from 0 to 2^{bits}"
         _refuse(path, line, table, name, wrong, expected)
     return table
@@ -392,8 +392,8 @@ def _check_fields(path: Path, line: int, count: int, block: bytes) -> None:
     commas = np.searchsorted(np.flatnonzero(characters == ord(",")), ends)
     fields = np.diff(commas, prepend=0) + 1
     if (wrong := np.flatnonzero(fields != count)).size:
-        place = wrong[0]
-        raise WorkloadError(f"{path}: line {line + place}: expected {count} fields, got {fields[place]}")
+        row = wrong[0]
+        raise WorkloadError(f"{path}: line {line + row}: expected {count} fields, got {fields[row]}")
 
 
 def _read(block: bytes, columns: tuple[str, ...], numbers: dict[str, Any]) -> pd.DataFrame:
@@ -416,6 +416,6 @@ def _refuse(
     path: Path, line: int, table: pd.DataFrame, name: str, wrong: NDArray[np.bool_], expected: str
 ) -> None:
     if wrong.any():
-        place = int(wrong.argmax())
-        got = str(table[name].iloc[place])[:40]
-        raise WorkloadError(f"{path}: line {line + place}: {name}: expected {expected}, got {got!r}")
+        row = int(wrong.argmax())
+        got = str(table[name].iloc[row])[:40]
+        raise WorkloadError(f"{path}: line {line + row}: {name}: expected {expected}, got {got!r}")

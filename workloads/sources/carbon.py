@@ -95,8 +95,8 @@ def read_signal(path: str | Path, scale: float = 1.0) -> Signal:
     times_ms: list[float] = []
     values: list[float] = []
     columns, is_export, is_first = (0, 1), False, True
-    for number, row in _rows(path):
-        where = f"{path}, line {number}"
+    for line, row in _rows(path):
+        where = f"{path}, line {line}"
         if is_first:
             is_first, is_export = False, row[0].lower() == _TIME
             if is_export:
@@ -145,15 +145,15 @@ def _are_headings(row: list[str]) -> bool:
 def _columns(where: str, headings: list[str]) -> tuple[int, int]:
     """Return the indices of the columns of time and intensity in an export of Electricity Maps."""
     for endings in ((_DIRECT,), _LIFE_CYCLE):
-        for place, heading in enumerate(headings):
+        for index, heading in enumerate(headings):
             if heading.lower().startswith("carbon intensity") and heading.lower().endswith(endings):
-                return 0, place
+                return 0, index
     raise WorkloadError(f"{where}: no column 'Carbon intensity gCO2eq/kWh (direct)' beside 'Datetime (UTC)'")
 
 
 def _parse_line(where: str, row: list[str], columns: tuple[int, int], is_export: bool) -> tuple[float, float]:
     """Parse a line: time, ms, and value."""
-    time, value = (row[place] if place < len(row) else "" for place in columns)
+    time, value = (row[column] if column < len(row) else "" for column in columns)
     if is_export:
         try:
             time_ms = 1000 * datetime.fromisoformat(time).replace(tzinfo=UTC).timestamp()
@@ -164,10 +164,10 @@ def _parse_line(where: str, row: list[str], columns: tuple[int, int], is_export:
         time_ms = 1000 * number_in(time)
         if not abs(time_ms) <= LONGEST_MS or len(row) != 2:
             raise WorkloadError(f"{where}: {_EXPECTED}, got {','.join(row)[:60]!r}")
-    if not 0 <= (found := number_in(value)) < math.inf:
+    if not 0 <= (number := number_in(value)) < math.inf:
         expected = "the value must be a finite number and not negative"
         raise WorkloadError(f"{where}: {expected}, got {value!r:.60}")
-    return time_ms, found
+    return time_ms, number
 
 
 def _build_signal(

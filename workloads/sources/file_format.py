@@ -106,7 +106,7 @@ class _Attributes(_Model):
 
     def given(self) -> dict[str, Any]:
         """Return the attributes that the file gives, by name; null means an infinite time."""
-        names = [each.name for each in fields(JobAttributes) if each.name in self.model_fields_set]
+        names = [field.name for field in fields(JobAttributes) if field.name in self.model_fields_set]
         values = {name: getattr(self, name) for name in names}
         return {name: math.inf if value is None else value for name, value in values.items()}
 
@@ -127,7 +127,7 @@ class _Tenant(_Model):
 
 
 #: Fields of ``Imperfections``, which checks their ranges.
-_ERRORS: dict[str, Any] = {each.name: (float | None, None) for each in fields(Imperfections)}
+_ERRORS: dict[str, Any] = {field.name: (float | None, None) for field in fields(Imperfections)}
 _Errors = create_model("_Errors", __base__=_Model, **_ERRORS)
 
 
@@ -137,7 +137,8 @@ class WorkloadFile(_Model):
     format: Literal["decima-workload"]
     #: A boolean becomes a text, as ``true`` is not version 1.
     version: Annotated[
-        Literal[1], BeforeValidator(lambda each: str(each).lower() if isinstance(each, bool) else each)
+        Literal[1],
+        BeforeValidator(lambda version: str(version).lower() if isinstance(version, bool) else version),
     ]
     profiles: Annotated[dict[str, _Profile], Field(min_length=1)]
     name: str = ""
@@ -155,16 +156,16 @@ def build_profile(name: str, profile: _Profile) -> JobProfile:
         WorkloadError: the job is impossible; the message names the place in the file.
     """
     stages = []
-    for number, stage in enumerate(profile.stages):
+    for index, stage in enumerate(profile.stages):
         try:
             durations = build_durations(stage.duration_ms)
         except WorkloadError as error:
-            place = place_name(("profiles", name, "stages", number, "duration_ms"))
+            place = place_name(("profiles", name, "stages", index, "duration_ms"))
             raise WorkloadError(f"{place}: {error}") from None
         try:
             stages.append(StageProfile(stage.tasks, durations, stage.name, stage.cpu, stage.memory))
         except WorkloadError as error:
-            place = place_name(("profiles", name, "stages", number))
+            place = place_name(("profiles", name, "stages", index))
             raise WorkloadError(f"{place}: {error}") from None
     edges = _build_edges(name, profile.stages)
     try:
@@ -187,11 +188,11 @@ def build_attributes(file: WorkloadFile) -> tuple[dict[str, JobAttributes], list
         if (given := profile.given())
     }
     of_jobs = []
-    for number, job in enumerate(file.jobs):
+    for index, job in enumerate(file.jobs):
         given = {**file.profiles[job.profile].given(), **job.given()}
         if job.deadline_ms is not None and "slack" not in job.model_fields_set:
             given.pop("slack", None)
-        of_jobs.append(_attributes(given, "jobs", number) if given else NO_ATTRIBUTES)
+        of_jobs.append(_attributes(given, "jobs", index) if given else NO_ATTRIBUTES)
     return of_profiles, of_jobs
 
 
@@ -208,13 +209,13 @@ def build_tenants(file: WorkloadFile) -> tuple[Tenant, ...]:
             tenants.append(Tenant(name, tenant.weight, tenant.min_share))
         except WorkloadError as error:
             raise WorkloadError(f"{place_name(('tenants', name))}: {error}") from None
-    known = {DEFAULT_TENANT, *file.tenants}
-    places: list[tuple[str, str | int, str]] = [
+    names = {DEFAULT_TENANT, *file.tenants}
+    uses: list[tuple[str, str | int, str]] = [
         *(("profiles", name, profile.tenant) for name, profile in file.profiles.items()),
-        *(("jobs", number, job.tenant) for number, job in enumerate(file.jobs)),
+        *(("jobs", index, job.tenant) for index, job in enumerate(file.jobs)),
     ]
-    for kind, entry, name in places:
-        if tenants and name not in known:
+    for kind, entry, name in uses:
+        if tenants and name not in names:
             expected = f"expected one of {', '.join(file.tenants)}"
             raise WorkloadError(f"{place_name((kind, entry, 'tenant'))}: unknown tenant {name!r}, {expected}")
     return tuple(tenants)
@@ -242,17 +243,17 @@ def _sampled(durations_ms: tuple[float, ...]) -> TaskDurations:
 
 def _build_edges(name: str, stages: list[_Stage]) -> NDArray[np.int64]:
     """Return the (parent, child) pairs of the job ``name``, int64 [num_edges, 2], ascending."""
-    numbers: dict[int | str, list[int]] = {number: [number] for number in range(len(stages))}
+    by_name: dict[int | str, list[int]] = {index: [index] for index in range(len(stages))}
     for number, stage in enumerate(stages):
-        numbers.setdefault(stage.name, []).append(number)
+        by_name.setdefault(stage.name, []).append(number)
     edges = []
     for child, stage in enumerate(stages):
         for index, parent in enumerate(stage.parents):
-            found = numbers.get(parent, [])
-            if len(found) != 1:
+            matches = by_name.get(parent, [])
+            if len(matches) != 1:
                 where = place_name(("profiles", name, "stages", child, "parents", index))
-                raise WorkloadError(f"{where}: {_expected_parent(parent, found, stages)}")
-            edges.append((found[0], child))
+                raise WorkloadError(f"{where}: {_expected_parent(parent, matches, stages)}")
+            edges.append((matches[0], child))
     return np.array(sorted(edges), dtype=np.int64).reshape(-1, 2)
 
 
@@ -294,10 +295,10 @@ def first_error(
         here = did_you_mean(error["loc"][-1], _keys(model, error["loc"][:-1]))
         there = f" (did you mean {' or '.join(map(repr, elsewhere))}?)" if elsewhere else ""
         expected += here or there
-    place, found = place_name(error["loc"]), error["input"]
+    place, value = place_name(error["loc"]), error["input"]
     message = f"{place}: {expected}" if place else expected
-    if isinstance(found, str | float) or (isinstance(found, int) and abs(found) < 1e18):
-        message += f", got {found!r:.60}"
+    if isinstance(value, str | float) or (isinstance(value, int) and abs(value) < 1e18):
+        message += f", got {value!r:.60}"
     more = invalid.error_count() - 1
     return f"{message} (and {more} more)" if more else message
 
@@ -306,9 +307,11 @@ def _keys(model: type[BaseModel], place: Iterable[int | str]) -> list[str]:
     """Return the known keys at a place of a model."""
     models = {model}
     for step in place:
-        inner = [_models(each.model_fields[step].annotation) for each in models if step in each.model_fields]
+        inner = [
+            _models(model.model_fields[step].annotation) for model in models if step in model.model_fields
+        ]
         models = set().union(*inner) or models  # numbers of entries and names of a mapping keep the models
-    return [name for each in models for name in each.model_fields]
+    return [name for model in models for name in model.model_fields]
 
 
 def _models(annotation: Any) -> set[type[BaseModel]]:

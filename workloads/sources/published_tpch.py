@@ -59,9 +59,9 @@ def load_tpch(
     queries = check_all(queries, int, "queries", WorkloadError)
     folder = Path(directory)
     if sizes and not (folder / sizes[0]).is_dir():
-        others = (*(each for each in sorted(folder.iterdir()) if each.is_dir()), folder.parent)
-        found = [other for other in others if (other / sizes[0]).is_dir()]
-        near = f" (did you mean {str(found[0])!r}?)" if found else ""
+        others = (*(path for path in sorted(folder.iterdir()) if path.is_dir()), folder.parent)
+        folders = [other for other in others if (other / sizes[0]).is_dir()]
+        near = f" (did you mean {str(folders[0])!r}?)" if folders else ""
         raise WorkloadError(
             f"{directory}: contains no folder {sizes[0]}{near}, expected the published TPC-H profiles"
         )
@@ -123,11 +123,11 @@ def _read_stages(path: Path) -> tuple[StageProfile, ...]:
     if not stored or stored.keys() != set(range(len(stored))):
         raise WorkloadError(f"{path}: expected stages numbered from 0, without gaps")
     stages = []
-    for number in range(len(stored)):
+    for stage in range(len(stored)):
         try:
-            stages.append(_stage(stored[number]))
+            stages.append(_stage(stored[stage]))
         except WorkloadError as error:
-            raise WorkloadError(f"{path}: stage {number}: {error}") from None
+            raise WorkloadError(f"{path}: stage {stage}: {error}") from None
     return tuple(stages)
 
 
@@ -186,16 +186,16 @@ def _task_durations(*tables: _Table) -> TaskDurations:
     count = sum(map(len, measured))
     mean_ms = sum(map(sum, measured)) / count if count else float("nan")
     values: list[float] = []
-    places: dict[int, tuple[int, int]] = {}
+    spans: dict[int, tuple[int, int]] = {}
     cells = np.zeros((len(tables), len(LEVELS), 2), dtype=np.int64)
     for wave, table in enumerate(tables):
         largest = max(table)
         for column, level in enumerate(LEVELS):
             durations = table.get(level, table[largest])
-            if id(durations) not in places:
-                places[id(durations)] = len(values), len(values) + len(durations)
+            if id(durations) not in spans:
+                spans[id(durations)] = len(values), len(values) + len(durations)
                 values.extend(durations)
-            cells[wave, column] = places[id(durations)]
+            cells[wave, column] = spans[id(durations)]
     return TaskDurations(np.array(LEVELS), np.array(values, dtype=np.float64), cells, mean_ms)
 
 

@@ -128,12 +128,12 @@ class SwfLog:
             if not len(getattr(self, name)):
                 object.__setattr__(self, name, np.full(len(self.submit_s), -1.0))
         for name in ("submit_s", "run_s", "processors", "memory_kb", "status", *TENANTS):
-            numbers = np.array(getattr(self, name), dtype=np.int64 if name == "processors" else np.float64)
-            if numbers.shape != (len(self.submit_s),):
+            column = np.array(getattr(self, name), dtype=np.int64 if name == "processors" else np.float64)
+            if column.shape != (len(self.submit_s),):
                 expected = f"expected {name} of {len(self.submit_s)} jobs"
-                raise WorkloadError(f"{self.name}: {expected}, got shape {numbers.shape}")
-            numbers.setflags(write=False)
-            object.__setattr__(self, name, numbers)
+                raise WorkloadError(f"{self.name}: {expected}, got shape {column.shape}")
+            column.setflags(write=False)
+            object.__setattr__(self, name, column)
         for wrong, expected in (
             (~np.isfinite(self.submit_s), "a finite submit time"),
             (np.diff(self.submit_s, prepend=-np.inf) < 0, "submit times that ascend"),
@@ -151,9 +151,9 @@ class SwfLog:
     def max_processors(self) -> int:
         """Processors of the machine: ``MaxProcs`` of the header, else ``MaxNodes``, else those of the largest job."""
         for name in ("MaxProcs", "MaxNodes"):
-            number = re.match("[0-9]{1,15}", self.header.get(name, ""))
-            if number and int(number[0]):
-                return int(number[0])
+            match = re.match("[0-9]{1,15}", self.header.get(name, ""))
+            if match and int(match[0]):
+                return int(match[0])
         return int(self.processors.max())
 
     def summary(self) -> str:
@@ -190,29 +190,31 @@ def read_swf(path: str | Path) -> SwfLog:
 def _read(path: Path, modified_ns: int, size: int) -> SwfLog:
     """Read a log; the result is cached until the file changes."""
     header: dict[str, str] = {}
-    numbers = array("d")
+    values = array("d")
     lines = array("q")
-    for number, line in _lines(path):
+    for line_number, line in _lines(path):
         if line.startswith(";"):
-            if found := _HEADER_FIELD.match(line):
-                header.setdefault(found[1], found[2] or "")
+            if match := _HEADER_FIELD.match(line):
+                header.setdefault(match[1], match[2] or "")
             continue
         fields = line.split(None, _NUM_FIELDS)[:_NUM_FIELDS]
         if len(fields) < _NUM_FIELDS:
-            raise WorkloadError(f"{path}: line {number}: expected {_NUM_FIELDS} fields, got {len(fields)}")
+            raise WorkloadError(
+                f"{path}: line {line_number}: expected {_NUM_FIELDS} fields, got {len(fields)}"
+            )
         try:
             if not _PLAIN.fullmatch("".join(fields)):
                 raise ValueError
-            numbers.extend(map(float, fields))
+            values.extend(map(float, fields))
         except ValueError:
             column = next(column for column, text in enumerate(fields) if math.isnan(number_in(text)))
-            raise _malformed(path, number, column, fields[column]) from None
-        lines.append(number)
+            raise _malformed(path, line_number, column, fields[column]) from None
+        lines.append(line_number)
         if len(lines) > _MOST_JOBS:
-            raise WorkloadError(f"{path}: line {number}: expected at most {_MOST_JOBS:,} jobs")
+            raise WorkloadError(f"{path}: line {line_number}: expected at most {_MOST_JOBS:,} jobs")
     if not lines:
         raise WorkloadError(f"{path}: expected at least one job, a line of {_NUM_FIELDS} numbers")
-    table = np.frombuffer(numbers).reshape(-1, _NUM_FIELDS)
+    table = np.frombuffer(values).reshape(-1, _NUM_FIELDS)
     if not (table.min() > -_LIMIT and table.max() < _LIMIT):  # also if a number is NaN
         row, column = np.argwhere(~(np.abs(table) < _LIMIT))[0]
         raise _malformed(path, lines[row], column, str(table[row, column]))
@@ -272,8 +274,8 @@ def swf_jobs(
         raise WorkloadError(f"{log.name}: all its jobs have a load of {offered:.4g}, too few for {load}")
 
     runs = []
-    for number in range(sets):
-        start = random_stream(seed, RandomStream.ARRIVALS, number).integers(len(stops))
+    for index in range(sets):
+        start = random_stream(seed, RandomStream.ARRIVALS, index).integers(len(stops))
         runs.append(np.arange(start, stops[start]))
     num_jobs = np.array([len(jobs) for jobs in runs])
     enter = np.concatenate([_stretched(log.submit_s[jobs], steps) for jobs in runs])
@@ -340,8 +342,8 @@ def read_swf_workload(
     failures = task_failures(log.status == 0, log.status == 1, num_tasks)
     arrivals = excerpt.sequence(sequence, arrival_s[chosen])
     if tenants is not None:
-        numbers = getattr(log, tenants)[chosen].astype(np.int64).tolist()
-        names = (f"{tenants}-{number}" if number >= 0 else DEFAULT_TENANT for number in numbers)
+        submitters = getattr(log, tenants)[chosen].astype(np.int64).tolist()
+        names = (f"{tenants}-{submitter}" if submitter >= 0 else DEFAULT_TENANT for submitter in submitters)
         arrivals = replace(arrivals, attributes=tuple(JobAttributes(tenant=name) for name in names))
     return Workload(tuple(profiles.values()), arrivals, workload_name, about, failures)
 
@@ -353,15 +355,17 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         opened(path, _EXPECTED, _LARGEST) as file,
         TextIOWrapper(file, encoding="utf-8", errors="replace") as text,
     ):
-        number = blank = 0
+        line_number = blank = 0
         while line := text.readline(_LONGEST_LINE):
-            number += 1
+            line_number += 1
             if stripped := line.strip():
-                yield number, stripped
+                yield line_number, stripped
             blank += not stripped
             if len(line) == _LONGEST_LINE or blank > _MOST_BLANK:
-                found = "nothing but blank lines" if blank > _MOST_BLANK else f"{len(line)} characters"
-                raise WorkloadError(f"{path}: line {number}: expected {_NUM_FIELDS} fields, got {found}")
+                problem = "nothing but blank lines" if blank > _MOST_BLANK else f"{len(line)} characters"
+                raise WorkloadError(
+                    f"{path}: line {line_number}: expected {_NUM_FIELDS} fields, got {problem}"
+                )
 
 
 def _malformed(path: Path, line: int, column: int, text: str) -> WorkloadError:
@@ -369,7 +373,7 @@ def _malformed(path: Path, line: int, column: int, text: str) -> WorkloadError:
 
 
 def _build_log(path: Path, table: NDArray[np.float64], header: Mapping[str, str]) -> SwfLog:
-    submit_s, run_s, status = (table[:, place] for place in (_Field.SUBMIT, _Field.RUN, _Field.STATUS))
+    submit_s, run_s, status = (table[:, field] for field in (_Field.SUBMIT, _Field.RUN, _Field.STATUS))
     processors = _first_known(table, _Field.PROCESSORS, _Field.REQUESTED_PROCESSORS)
     memory_kb = _first_known(table, _Field.MEMORY, _Field.REQUESTED_MEMORY) * processors
     kept = np.ones(len(table), dtype=bool)
@@ -407,8 +411,8 @@ def _build_log(path: Path, table: NDArray[np.float64], header: Mapping[str, str]
 
 def _first_known(table: NDArray[np.float64], first: _Field, second: _Field) -> NDArray[np.float64]:
     """Return a field of each job; a second field where the first is unknown; NaN where both are."""
-    numbers = np.where(table[:, first] > 0, table[:, first], table[:, second])
-    return np.where(numbers > 0, numbers, np.nan)
+    values = np.where(table[:, first] > 0, table[:, first], table[:, second])
+    return np.where(values > 0, values, np.nan)
 
 
 def _rounded_up(numbers: NDArray[np.float64], most: int) -> NDArray[np.int64]:
@@ -424,7 +428,7 @@ def _stops(work: NDArray[np.int64], wanted: float) -> NDArray[np.int64]:
     """
     before = np.concatenate([np.zeros((1, work.shape[1]), dtype=np.int64), np.cumsum(work, axis=0)])
     # First end, for each resource, of a set that reaches the load.
-    of_each = [np.searchsorted(each, each[:-1] + wanted) for each in before.T]
+    of_each = [np.searchsorted(processors, processors[:-1] + wanted) for processors in before.T]
     stops: NDArray[np.int64] = np.min(of_each, axis=0)
     return stops[stops <= len(work)]
 

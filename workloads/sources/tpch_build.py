@@ -268,9 +268,9 @@ def _parameter(text: str) -> tuple[str, float]:
 
 
 def _number(text: str) -> float:
-    if math.isnan(number := number_in(text)):
+    if math.isnan(value := number_in(text)):
         raise ValueError(text)
-    return number
+    return value
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ def read_wfcommons(
         raise WorkloadError("expected at least one file in WfFormat")
     clock, arrival_s = _arrivals([file for _, file in files])
     chosen = excerpt.choose(arrival_s)
-    chosen_files = [files[number] for number in chosen.tolist()]
+    chosen_files = [files[index] for index in chosen.tolist()]
     profiles = tuple(_profile(path, file, excerpt, executor) for path, file in chosen_files)
     about = {
         "source": "workflows in WfFormat 1.5",
@@ -152,9 +152,9 @@ def _time_s(text: str) -> float:
 
 def _profile(path: Path, file: _File, excerpt: Excerpt, executor: tuple[float, float] | None) -> JobProfile:
     tasks = file.workflow.specification.tasks
-    number = {task.id: place for place, task in enumerate(tasks)}
-    if len(number) < len(tasks):
-        repeated = next(place for place, task in enumerate(tasks) if number[task.id] != place)
+    index_of = {task.id: index for index, task in enumerate(tasks)}
+    if len(index_of) < len(tasks):
+        repeated = next(index for index, task in enumerate(tasks) if index_of[task.id] != index)
         raise WorkloadError(f"{path}: workflow.specification.tasks[{repeated}].id: another task has this id")
     measured = {task.id: task for task in file.workflow.execution.tasks}
     parents: list[set[int]] = [set() for _ in tasks]
@@ -165,11 +165,11 @@ def _profile(path: Path, file: _File, excerpt: Excerpt, executor: tuple[float, f
             raise WorkloadError(f"{where}: workflow.execution.tasks has no runtime of {task.id!r:.60}")
         for kind, named in (("parents", task.parents), ("children", task.children)):
             for index, other in enumerate(named):
-                if other not in number:
+                if other not in index_of:
                     raise WorkloadError(
                         f"{where}.{kind}[{index}]: expected the id of a task, got {other!r:.60}"
                     )
-                parent, child = (number[other], place) if kind == "parents" else (place, number[other])
+                parent, child = (index_of[other], place) if kind == "parents" else (place, index_of[other])
                 parents[child].add(parent)
                 children[parent].add(child)
 
@@ -178,12 +178,12 @@ def _profile(path: Path, file: _File, excerpt: Excerpt, executor: tuple[float, f
         program = re.sub(r"_?(ID)?[0-9]+$", "", task.name) or task.name  # such as individuals_ID0000042
         key = program, frozenset(parents[place]), frozenset(children[place])
         alike.setdefault(key, []).append(place)
-    stage_of = {place: stage for stage, places in enumerate(alike.values()) for place in places}
+    stage_of = {index: stage for stage, group in enumerate(alike.values()) for index in group}
     edges = {(stage_of[parent], stage_of[child]) for child in stage_of for parent in parents[child]}
     try:
         stages = tuple(
-            _stage(program, [measured[tasks[place].id] for place in places], excerpt, executor)
-            for (program, _, _), places in alike.items()
+            _stage(program, [measured[tasks[index].id] for index in group], excerpt, executor)
+            for (program, _, _), group in alike.items()
         )
         return JobProfile(path.name.split(".json")[0], stages, np.array(sorted(edges)).reshape(-1, 2))
     except WorkloadError as error:

@@ -71,9 +71,9 @@ class Workload:
             raise WorkloadError(
                 f"the profiles of a workload need different names, {count} are named {name!r}"
             )
-        known = set(self.profiles)
+        profiles = set(self.profiles)
         for job, profile in enumerate(self.sequence.profiles if self.sequence is not None else ()):
-            if profile not in known:
+            if profile not in profiles:
                 raise WorkloadError(f"the profile of job {job}, {profile.name!r}, is not among the profiles")
         check_instance(self.attributes, dict, "attributes", WorkloadError)
         for name, attributes in self.attributes.items():
@@ -81,7 +81,9 @@ class Workload:
             if name not in {profile.name for profile in self.profiles}:
                 raise WorkloadError(f"attributes of {name!r}, which is not among the profiles")
         tenants = check_all(self.tenants, Tenant, "tenants", WorkloadError)
-        if self.sequence is not None and any(each != Tenant(each.name) for each in self.sequence.tenants):
+        if self.sequence is not None and any(
+            tenant != Tenant(tenant.name) for tenant in self.sequence.tenants
+        ):
             tenants = tenants or self.sequence.tenants
         object.__setattr__(self, "tenants", tenants)
         tenants_of(self.attributes.values(), self.tenants)
@@ -90,8 +92,8 @@ class Workload:
         """Give jobs drawn from the profiles their attributes; returns the same object if there are none."""
         if not self.attributes and not self.tenants:
             return sequence
-        found = (self.attributes.get(profile.name, NO_ATTRIBUTES) for profile in sequence.profiles)
-        return replace(sequence, attributes=tuple(found), tenants=self.tenants)
+        attributes = (self.attributes.get(profile.name, NO_ATTRIBUTES) for profile in sequence.profiles)
+        return replace(sequence, attributes=tuple(attributes), tenants=self.tenants)
 
     def __repr__(self) -> str:
         jobs = "" if self.sequence is None else f", {count_text(len(self.sequence), 'job')}"
@@ -129,12 +131,12 @@ def _build_workload(file: WorkloadFile, default_name: str) -> Workload:
     profiles = {name: build_profile(name, profile) for name, profile in file.profiles.items()}
     if "seed" in file.model_fields_set and not file.jobs:
         raise WorkloadError("seed: has no effect without jobs")
-    for number, job in enumerate(file.jobs):
+    for index, job in enumerate(file.jobs):
         if job.profile not in profiles:
-            raise WorkloadError(f"jobs[{number}].profile: no profile named {job.profile!r}")
+            raise WorkloadError(f"jobs[{index}].profile: no profile named {job.profile!r}")
         if job.deadline_ms is not None and job.deadline_ms < job.arrival_ms:
             raise WorkloadError(
-                f"jobs[{number}].deadline_ms: the deadline at {job.deadline_ms:g} ms is before the arrival at "
+                f"jobs[{index}].deadline_ms: the deadline at {job.deadline_ms:g} ms is before the arrival at "
                 f"{job.arrival_ms:g} ms"
             )
     tenants = build_tenants(file)

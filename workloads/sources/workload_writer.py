@@ -60,7 +60,8 @@ def _layout(workload: Workload) -> str:
         text += f'  "errors": {_json(workload.imperfections.to_json())},\n'
     if workload.tenants:
         tenants = {
-            each.name: {"weight": each.weight, "min_share": each.min_share} for each in workload.tenants
+            tenant.name: {"weight": tenant.weight, "min_share": tenant.min_share}
+            for tenant in workload.tenants
         }
         text += f'  "tenants": {_json(tenants)},\n'
     text += '  "profiles": {\n' + ",\n".join(profiles) + "\n  }"
@@ -118,10 +119,10 @@ def _replace(path: Path, data: bytes) -> None:
 
 def describe_attributes(attributes: JobAttributes, profile: JobAttributes = NO_ATTRIBUTES) -> dict[str, Any]:
     """Return the file entry of a job's attributes that differ from its profile's; or of a profile's attributes."""
-    own = {name: value for name, value in vars(attributes).items() if value != getattr(profile, name)}
-    if "deadline_ms" in own:
-        own.pop("slack", None)
-    return {name: None if value == math.inf else value for name, value in own.items()}
+    given = {name: value for name, value in vars(attributes).items() if value != getattr(profile, name)}
+    if "deadline_ms" in given:
+        given.pop("slack", None)
+    return {name: None if value == math.inf else value for name, value in given.items()}
 
 
 def describe_stages(profile: JobProfile) -> Iterator[dict[str, Any]]:

@@ -206,8 +206,8 @@ def _skipped_lines(folder: Path, places: Mapping[str, list[Path]]) -> list[str]:
     lines = []
     for reason, paths in places.items():
         first = paths[0].relative_to(folder) if paths[0] != folder else folder.name
-        others = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-        lines.append(f"skipped {first}{others}: {reason}")
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        lines.append(f"skipped {first}{more}: {reason}")
     return lines
 
 
@@ -233,11 +233,11 @@ def _read_log(log: EventLog, partial: bool) -> Iterator[tuple[EventTables, Probl
             yield tables, problems
             tables, problems = EventTables(), Problems(partial)
         if begins or name not in _BEFORE_APPLICATION or len(held) >= _MOST_HELD:
-            for each in held:
-                _add_event(tables, *each, problems)
+            for line in held:
+                _add_event(tables, *line, problems)
             held.clear()
-    for each in held:
-        _add_event(tables, *each, problems)
+    for line in held:
+        _add_event(tables, *line, problems)
     if not tables.started and not tables.stages:
         raise UnusableLogError(log.path, NO_LOG, " (no SparkListenerApplicationStart)")
     yield tables, problems
@@ -254,13 +254,13 @@ def _add_event(tables: EventTables, place: str, name: str, event: Any, problems:
 
 def _check_part(place: str, event: Mapping[str, Any], expected: int, problems: Problems) -> int:
     """Report missing parts before a part of a rolled log of Databricks; return the number of the next part."""
-    number = event.get("Rollover Number")
-    if not isinstance(number, int):
+    part = event.get("Rollover Number")
+    if not isinstance(part, int):
         return expected
-    if number > expected:
+    if part > expected:
         report = problems.report if expected else problems.note
-        report(f"{place}: parts {expected} to {number - 1} of the rolled log are missing")
-    return number + 1
+        report(f"{place}: parts {expected} to {part - 1} of the rolled log are missing")
+    return part + 1
 
 
 def _application(log: EventLog, tables: EventTables, problems: Problems) -> SparkApplication:
@@ -271,9 +271,11 @@ def _application(log: EventLog, tables: EventTables, problems: Problems) -> Spar
     restored_jobs = tables.restore_jobs()
     if not tables.jobs:
         _report_unusable(log, problems, "the log contains no Spark jobs")
-    of_executors = {each.resource_profile for each in tables.executors.values()}
+    of_executors = {executor.resource_profile for executor in tables.executors.values()}
     foreign = [
-        each for each in tables.stages.values() if each.attempts and each.resource_profile not in of_executors
+        stage
+        for stage in tables.stages.values()
+        if stage.attempts and stage.resource_profile not in of_executors
     ]
     if foreign:
         problems.note(
@@ -293,11 +295,13 @@ def _application(log: EventLog, tables: EventTables, problems: Problems) -> Spar
     # For an executor that failed to start, Spark only writes its removal.
     executors = tuple(
         replace(
-            each,
-            slots=slots[each.place] if each.place in used or not np.isnan(each.registered_ms) else 0,
-            lost=each.lost and not each.removed_ms >= tables.end_ms,
+            executor,
+            slots=slots[executor.place]
+            if executor.place in used or not np.isnan(executor.registered_ms)
+            else 0,
+            lost=executor.lost and not executor.removed_ms >= tables.end_ms,
         )
-        for each in tables.executors.values()
+        for executor in tables.executors.values()
     )
     report = LogReport(
         failed_tasks=int(outcomes.get(TaskOutcome.FAILED, 0)),
@@ -309,7 +313,7 @@ def _application(log: EventLog, tables: EventTables, problems: Problems) -> Spar
         repeated_tasks=int(outcomes.get(TaskOutcome.SUCCESS, 0)) - len(tasks),
         unfinished_tasks=max(tables.tally["started_tasks"] - len(runs), 0),
         stage_retries=sum(max(stage.attempts - 1, 0) for stage in tables.stages.values()),
-        lost_executors=sum(each.lost and each.slots > 0 for each in executors),
+        lost_executors=sum(executor.lost and executor.slots > 0 for executor in executors),
         restored_jobs=restored_jobs,
         ignored_events=dict(tables.ignored),
         problems=problems.lines,
@@ -325,10 +329,10 @@ def _application(log: EventLog, tables: EventTables, problems: Problems) -> Spar
         "master",
         "scheduler",
     )
-    known = {name: getattr(tables, name) for name in names}
+    tables_of = {name: getattr(tables, name) for name in names}
     if not tables.started:  # such as the last parts of a rolled log
-        known |= {"name": log.path.name, "application_id": str(log.path)}
-    return SparkApplication(executors=executors, queries=queries, report=report, **known)
+        tables_of |= {"name": log.path.name, "application_id": str(log.path)}
+    return SparkApplication(executors=executors, queries=queries, report=report, **tables_of)
 
 
 def _report_unusable(log: EventLog, problems: Problems, reason: str, details: str = "") -> None:
@@ -342,8 +346,10 @@ def _note_outside_jobs(log: EventLog, tables: EventTables, tasks: pd.DataFrame, 
     """Note the stages that ran and belong to no job, as the start of their job is not in the log."""
     listed = {stage for job in tables.jobs.values() for stage in job.stage_ids}
     ran = tasks["stage_id"].value_counts().to_dict()
-    completed = {number: stage.num_tasks for number, stage in tables.stages.items() if stage.completed}
-    outside = {number: count for number, count in (completed | ran).items() if count and number not in listed}
+    completed = {stage_id: stage.num_tasks for stage_id, stage in tables.stages.items() if stage.completed}
+    outside = {
+        stage_id: count for stage_id, count in (completed | ran).items() if count and stage_id not in listed
+    }
     if outside:
         problems.note(
             f"{log.path}: {len(outside)} stages with {sum(outside.values())} tasks left out: "
@@ -355,8 +361,8 @@ def _queries(
     tables: EventTables, runs: pd.DataFrame, tasks: pd.DataFrame, problems: Problems
 ) -> tuple[tuple[SparkQuery, ...], Counter[str]]:
     """Return the queries of an application in order of their start, and counts for the report."""
-    places = tasks.groupby("stage_id").indices
-    rows: Mapping[Any, NDArray[np.int64]] = {stage: np.asarray(found) for stage, found in places.items()}
+    rows_of = tasks.groupby("stage_id").indices
+    rows: Mapping[Any, NDArray[np.int64]] = {stage: np.asarray(rows) for stage, rows in rows_of.items()}
     # Attempts that were killed, or lost with their executor or their input, did not end by themselves.
     ended = runs[runs["outcome"].isin((TaskOutcome.SUCCESS, TaskOutcome.FAILED))]
     num_runs = ended["stage_id"].value_counts().to_dict()
@@ -365,8 +371,8 @@ def _queries(
     queries: list[SparkQuery] = []
     tally: Counter[str] = Counter()
     listed: set[int] = set()
-    for (in_sql, number), jobs in _jobs_by_query(tables).items():
-        execution = tables.executions.get(number) if in_sql else None
+    for (in_sql, key), jobs in _jobs_by_query(tables).items():
+        execution = tables.executions.get(key) if in_sql else None
         execution = execution or _execution(jobs)
         # Before 3.4 Spark did not write whether an execution failed. A query may succeed although one of its jobs was
         # cancelled, unless this was the last job.
@@ -374,13 +380,15 @@ def _queries(
         tally["failed_queries"] += failed
         tally["unfinished_queries"] += unfinished
         complete = not failed and not unfinished
-        own = {stage for job in jobs for stage in job.stage_ids} - listed
+        unlisted = {stage for job in jobs for stage in job.stage_ids} - listed
         ran = frozenset(
-            stage for stage in own if stage in rows and (_ended(tables.stages[stage], rows) or not complete)
+            stage
+            for stage in unlisted
+            if stage in rows and (_ended(tables.stages[stage], rows) or not complete)
         )
         if not ran or not (complete or problems.partial):
             continue
-        listed |= own
+        listed |= unlisted
         dag = stage_dag(jobs, tables.stages, ran, outputs)
         stages = tuple(tables.stages[stage] for stage in dag.stage_ids)
         tally["outside_parents"] += dag.num_outside
@@ -391,7 +399,7 @@ def _queries(
         name = query_name(descriptions, jobs[-1].call_site, group)
         queries.append(
             SparkQuery(
-                name=name or f"{'execution' if in_sql else 'job'} {number}",
+                name=name or f"{'execution' if in_sql else 'job'} {key}",
                 application_id=tables.application_id,
                 stages=stages,
                 dag=dag,
@@ -401,7 +409,7 @@ def _queries(
                 last_job_end_ms=float(np.max([job.ended_ms for job in jobs])),
                 end_ms=execution.ended_ms,
                 num_jobs=len(jobs),
-                num_skipped=sum(tables.stages[stage].num_tasks > 0 for stage in own - ran),
+                num_skipped=sum(tables.stages[stage].num_tasks > 0 for stage in unlisted - ran),
                 complete=complete,
                 plan=execution.plan,
                 pool=next((job.pool for job in jobs if job.pool), ""),
@@ -418,8 +426,8 @@ def _jobs_by_query(tables: EventTables) -> dict[tuple[bool, int], list[Job]]:
     groups: dict[tuple[bool, int], list[Job]] = {}
     for job in sorted(tables.jobs.values(), key=lambda job: job.job_id):
         in_sql = job.execution is not None
-        number = job.job_id if job.execution is None else tables.root_of(job.execution)
-        groups.setdefault((in_sql, number), []).append(job)
+        key = job.job_id if job.execution is None else tables.root_of(job.execution)
+        groups.setdefault((in_sql, key), []).append(job)
     return groups
 
 
@@ -441,6 +449,6 @@ def _query_tasks(tasks: pd.DataFrame, rows: list[NDArray[np.int64]]) -> pd.DataF
     chosen = np.concatenate(rows)
     columns = {name: tasks[name].to_numpy()[chosen] for name in TASK_COLUMNS[1:]}
     columns |= {name: columns[name].astype(float) for name in ("launch_ms", "run_ms")}
-    stage = np.repeat(np.arange(len(rows)), [len(found) for found in rows])
+    stage = np.repeat(np.arange(len(rows)), [len(of_stage) for of_stage in rows])
     order = np.lexsort((columns["partition"], stage, columns["launch_ms"]))
     return pd.DataFrame({name: column[order] for name, column in ({"stage": stage} | columns).items()})

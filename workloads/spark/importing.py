@@ -128,17 +128,17 @@ def import_event_logs(
 
 def _unique(applications: Sequence[SparkApplication]) -> tuple[tuple[SparkApplication, ...], list[str]]:
     """Return each application once, from the log with most of its queries, and notes about the other logs."""
-    found: dict[tuple[str, str, float], SparkApplication] = {}
+    unique: dict[tuple[str, str, float], SparkApplication] = {}
     notes = []
     for app in applications:
         key = (app.application_id, app.name, app.start_ms)
-        if key in found:
+        if key in unique:
             notes.append(
                 f"{app.name}: {app.application_id or 'the same application'} is given twice, counted once"
             )
-        if key not in found or len(app.queries) > len(found[key].queries):
-            found[key] = app
-    return tuple(found.values()), notes
+        if key not in unique or len(app.queries) > len(unique[key].queries):
+            unique[key] = app
+    return tuple(unique.values()), notes
 
 
 def _without_warm_ups(
@@ -209,8 +209,8 @@ def _arrivals(
 def median_startup_ms(applications: Iterable[SparkApplication]) -> float:
     """Return the median start-up time of an executor, ms; NaN if the logs do not give any."""
     startup_ms = [executor.startup_ms for app in applications for executor in app.executors]
-    known = [each for each in startup_ms if np.isfinite(each)]
-    return float(np.median(known)) if known else float("nan")
+    finite_ms = [time_ms for time_ms in startup_ms if np.isfinite(time_ms)]
+    return float(np.median(finite_ms)) if finite_ms else float("nan")
 
 
 def _matched(
@@ -226,14 +226,14 @@ def _matched(
             for name, query in zip(names, app.queries, strict=True)
         ]
         kept.append(replace(app, queries=tuple(queries)))
-    found: dict[str, QueryRuns] = {}
+    matched: dict[str, QueryRuns] = {}
     for name, groups in by_name.items():
-        for number, group in enumerate(groups, start=1):
-            unused = name if number == 1 else f"{name} ({number})"
-            while unused in found:
+        for index, group in enumerate(groups, start=1):
+            unused = name if index == 1 else f"{name} ({index})"
+            while unused in matched:
                 unused += "'"
-            found[unused] = QueryRuns(tuple(group))
-    return tuple(kept), found
+            matched[unused] = QueryRuns(tuple(group))
+    return tuple(kept), matched
 
 
 def _about(
@@ -286,7 +286,7 @@ def measure_imperfections(
     complete = [group for group in queries if group.runs[0].complete]
     errors, line = _errors(complete)
     counts = [(0, 0, 0, 0.0), *map(_failures, applications)]
-    failed, ended, lost, lived_ms = (sum(each) for each in zip(*counts, strict=True))
+    failed, ended, lost, lived_ms = (sum(count) for count in zip(*counts, strict=True))
     measured = Imperfections(
         **errors,
         task_failures=failed / ended if ended > failed else None,
@@ -301,10 +301,12 @@ def measure_imperfections(
 
 def _errors(queries: Sequence[QueryRuns]) -> tuple[dict[str, float], str]:
     """Return the errors by name, and a line that describes them."""
-    found = [row for group in queries for _, tasks in group.tasks.groupby("level") for row in _moments(tasks)]
-    if not found:
+    moments = [
+        row for group in queries for _, tasks in group.tasks.groupby("level") for row in _moments(tasks)
+    ]
+    if not moments:
         return {}, "errors of estimates are unknown: no query ran twice on the same number of executors"
-    freedom, job, stage, task, squares = np.array(found).T
+    freedom, job, stage, task, squares = np.array(moments).T
     freedom /= freedom.sum()
     of_stage = max(freedom @ stage, 0.0) / (1 - freedom @ squares) if freedom @ squares < 1 else 0.0
     variances = {
@@ -316,7 +318,7 @@ def _errors(queries: Sequence[QueryRuns]) -> tuple[dict[str, float], str]:
     errors = {name: float(np.sqrt(max(variance, 0.0))) for name, variance in variances.items()}
     errors = {name: min(round(error, 3), LARGEST_ERROR) for name, error in errors.items()}
     listed = ", ".join(
-        f"{name.removesuffix('_error').replace('_', ' ')} {each:g}" for name, each in errors.items()
+        f"{name.removesuffix('_error').replace('_', ' ')} {error:g}" for name, error in errors.items()
     )
     return errors, f"runs of the same query differ, standard deviation of the logarithm: {listed}"
 
@@ -339,7 +341,7 @@ def _moments(tasks: pd.DataFrame) -> list[tuple[float, ...]]:
     if not ended.any():
         return []
     task, wave, ms = task[ended], wave[ended], ms[ended].clip(min=_SHORTEST_MS)
-    (_, run), (_, stage) = (np.unique(each[ended], return_inverse=True) for each in (run, stage))
+    (_, run), (_, stage) = (np.unique(ids[ended], return_inverse=True) for ids in (run, stage))
     cell, shape = stage * num_runs + run, (stage.max() + 1, num_runs)
     expected_ms = _means(ms, stage * len(Wave) + wave)
     total_ms = np.bincount(cell, ms).reshape(shape)
@@ -390,11 +392,11 @@ def _failures(app: SparkApplication) -> tuple[int, int, int, float]:
     end_ms = app.end_ms if np.isfinite(app.end_ms) else last_ms
     bounds = [
         (
-            each.registered_ms if np.isfinite(each.registered_ms) else app.start_ms,
-            each.removed_ms if np.isfinite(each.removed_ms) else end_ms,
+            executor.registered_ms if np.isfinite(executor.registered_ms) else app.start_ms,
+            executor.removed_ms if np.isfinite(executor.removed_ms) else end_ms,
         )
-        for each in app.executors
-        if each.slots
+        for executor in app.executors
+        if executor.slots
     ]
     lived_ms = float(np.nansum([max(end - begin, 0.0) for begin, end in bounds]))
     failed, ended = (sum(getattr(run, name) for run in app.queries) for name in ("num_failures", "num_runs"))

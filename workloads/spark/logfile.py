@@ -261,16 +261,16 @@ def _log_of(files: list[LogFile], found_in: Path | None, running: set[Path]) -> 
     if not numbered:
         return EventLog(folder, _by_time(files), found_in=found_in)
     # Compaction to file N replaces all files up to N, which Spark may not have deleted yet.
-    compacted = max((number for number, is_compact in numbered if is_compact), default=0)
+    compacted = max((part for part, is_compact in numbered if is_compact), default=0)
     parts = {
-        number: file
-        for (number, is_compact), file in sorted(numbered.items(), key=lambda item: item[0])
-        if number > compacted or (is_compact and number == compacted)
+        part: file
+        for (part, is_compact), file in sorted(numbered.items(), key=lambda item: item[0])
+        if part > compacted or (is_compact and part == compacted)
     }
     gaps = []
     if compacted:
         gaps.append(f"compacted by Spark: the events of jobs that ended before file {compacted} are gone")
-    missing = next((number for number in range(max(compacted, 1), max(parts)) if number not in parts), None)
+    missing = next((part for part in range(max(compacted, 1), max(parts)) if part not in parts), None)
     if missing is not None:
         gaps.append(f"part {missing} of the rolled log (events_{missing}_...) is missing")
     return EventLog(folder, tuple(parts.values()), tuple(gaps), folder in running, found_in)
@@ -281,7 +281,7 @@ def _by_time(files: Iterable[LogFile]) -> tuple[LogFile, ...]:
     by_time = {}
     for file in files:
         match = _DATABRICKS_PART.fullmatch(file.name)
-        written = match and match[1] and [int(number) for number in match.groups()]
+        written = match and match[1] and [int(part) for part in match.groups()]
         by_time[tuple(written or (math.inf,))] = file  # the newest part has no time
     return tuple(by_time[time] for time in sorted(by_time))
 
@@ -304,8 +304,8 @@ def events(log: EventLog, wanted: frozenset[str], problems: Problems) -> Iterato
     is_log = False
     for file in log.files:
         shown = str(file)
-        for number, line in _lines(file, problems, may_be_empty=len(log.files) > 1):
-            place = f"{shown}:{number}"
+        for line_number, line in _lines(file, problems, may_be_empty=len(log.files) > 1):
+            place = f"{shown}:{line_number}"
             try:
                 yield place, *_parse(line, wanted)
                 is_log = True
@@ -341,33 +341,33 @@ def _describe_bad(line: bytes) -> str:
 
 def _lines(file: LogFile, problems: Problems, may_be_empty: bool) -> Iterator[tuple[int, bytes]]:
     """Yield the numbered lines of a file, each cut to `MAX_LINE` bytes."""
-    number = blank = 0
+    line_number = blank = 0
     try:
         with file.opened() as content, decompressed(content) as stream:
             while True:
-                number += 1
+                line_number += 1
                 # A huge file of one line must be recognised as no log without being read.
-                line = start = stream.readline(_PROBE if number == 1 else MAX_LINE)
-                if number == 1 and _EVENT_NAME.match(start):
+                line = start = stream.readline(_PROBE if line_number == 1 else MAX_LINE)
+                if line_number == 1 and _EVENT_NAME.match(start):
                     line = start if start.endswith(b"\n") else start + stream.readline(MAX_LINE)
                 rest, length = line, len(line)
                 while len(rest) >= MAX_LINE and not rest.endswith(b"\n"):
                     rest = stream.readline(MAX_LINE)
                     length += len(rest)
                     if length > MOST_OF_A_LINE:
-                        raise WorkloadError(f"{file}:{number}: a line of more than {length >> 20} MiB")
+                        raise WorkloadError(f"{file}:{line_number}: a line of more than {length >> 20} MiB")
                 if not line:
                     break
                 if line.strip():
-                    yield number, line
+                    yield line_number, line
                 elif (blank := blank + 1) > MOST_BLANK:
-                    raise WorkloadError(f"{file}:{number}: more than {MOST_BLANK:,} blank lines")
+                    raise WorkloadError(f"{file}:{line_number}: more than {MOST_BLANK:,} blank lines")
     except EOFError:
-        problems.note(f"{file}:{max(number, 1)}: the data end early (truncated, or still being written)")
+        problems.note(f"{file}:{max(line_number, 1)}: the data end early (truncated, or still being written)")
     except UnsupportedCompressionError as error:
         raise UnusableLogError(file, str(error)) from None
     except DAMAGE as error:
-        problems.report(f"{file}:{max(number, 1)}: the data are damaged ({error})")
+        problems.report(f"{file}:{max(line_number, 1)}: the data are damaged ({error})")
     else:
-        if number == 1 and not may_be_empty:
+        if line_number == 1 and not may_be_empty:
             raise UnusableLogError(f"{file}:1", f"the file is empty, {NO_LOG}")

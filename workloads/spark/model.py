@@ -177,7 +177,7 @@ def fit(queries: Sequence[QueryRuns], *, shared_machine: bool = False) -> SparkM
     """
     if not queries:
         raise WorkloadError("a model needs at least one run of a query")
-    tables = [runs.tasks.assign(query=number) for number, runs in enumerate(queries)]
+    tables = [runs.tasks.assign(query=index) for index, runs in enumerate(queries)]
     tasks = pd.concat(tables, ignore_index=True)
     stages = stage_means(tasks, ("query",))
     stages = stages[stages["num_rest"] >= _ENOUGH_TASKS].copy()
@@ -186,8 +186,8 @@ def fit(queries: Sequence[QueryRuns], *, shared_machine: bool = False) -> SparkM
         table[columns] = table[columns].div(table["level"].map(contention).fillna(1.0), axis=0)
     model = SparkModel(contention=contention)
     for step in (_fit_inflation, _fit_overheads, _fit_rates, _fit_surpluses):
-        found = step(model, tasks, stages)
-        model = model.having({name: value for name, value in found.items() if math.isfinite(value)})
+        fitted = step(model, tasks, stages)
+        model = model.having({name: value for name, value in fitted.items() if math.isfinite(value)})
     return model
 
 
@@ -266,8 +266,8 @@ def _fit_terms(
         coefficients, *_ = np.linalg.lstsq(columns * weights[:, None], measured * weights, rcond=None)
     if (coefficients < 0).any():
         wrong = names[int(np.argmin(coefficients * columns.mean(axis=0)))]
-        others = {name: term for name, term in terms.items() if name != wrong}
-        return {wrong: 0.0} | _fit_terms(others, measured, scale)
+        right = {name: term for name, term in terms.items() if name != wrong}
+        return {wrong: 0.0} | _fit_terms(right, measured, scale)
     return dict(zip(names, coefficients.tolist(), strict=True))
 
 
@@ -287,7 +287,7 @@ def _fit_overheads(model: SparkModel, tasks: pd.DataFrame, stages: pd.DataFrame)
             intercept = float(alone_ms.mean()) - slope * float(read_mb.mean())
             intercepts[bool(rows["reads_shuffle"].iloc[0])].append(max(intercept, 0.0))
     names = {"scan_overhead_ms": intercepts[False], "shuffle_overhead_ms": intercepts[True]}
-    return {name: float(np.median(found)) for name, found in names.items() if found}
+    return {name: float(np.median(intercepts)) for name, intercepts in names.items() if intercepts}
 
 
 def _fit_rates(model: SparkModel, tasks: pd.DataFrame, stages: pd.DataFrame) -> dict[str, float]:

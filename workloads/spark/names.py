@@ -47,8 +47,8 @@ def query_name(descriptions: Iterable[str], call_site: str, group: str) -> str:
         group: job group; empty if it has none.
     """
     texts = [text for text in descriptions if text and not _NO_NAME.fullmatch(text)]
-    given = [text for text in texts if not _CALL_SITE.fullmatch(text)]
-    names = (without_run(text) for text in (*given, *texts, call_site, group))
+    texts_given = [text for text in texts if not _CALL_SITE.fullmatch(text)]
+    names = (without_run(text) for text in (*texts_given, *texts, call_site, group))
     return next((name for name in names if name not in ("", "*")), "")
 
 

@@ -77,10 +77,10 @@ def to_profile(runs: QueryRuns, *, name: str | None = None) -> JobProfile:
         WorkloadError: no task of some stage ended.
     """
     first, columns = runs.runs[0], ("stage", "wave", "level", "duration_ms")
-    places, waves, levels, durations = (runs.tasks[name].to_numpy() for name in columns)
+    stage_of, waves, levels, durations = (runs.tasks[name].to_numpy() for name in columns)
     stages = []
-    for place, stage in enumerate(first.stages):
-        here = places == place
+    for index, stage in enumerate(first.stages):
+        here = stage_of == index
         if not here.any():
             raise WorkloadError(f"{first.name}: no task of stage {stage.stage_id} ended")
         of_waves = (here & (waves == wave) for wave in Wave)
@@ -102,9 +102,15 @@ def on_warm_executors(profile: JobProfile) -> JobProfile:
 
 def _warm(stage: StageProfile) -> StageProfile:
     fresh, first, rest = (stage.durations.table(wave) for wave in Wave)
-    first = {level: each if each.size or rest[level].size else fresh[level] for level, each in first.items()}
-    known = ({level: each.tolist() for level, each in table.items() if each.size} for table in (first, rest))
-    return replace(stage, durations=TaskDurations.from_tables({}, *known, mean_ms=stage.durations.mean_ms))
+    first = {
+        level: durations if durations.size or rest[level].size else fresh[level]
+        for level, durations in first.items()
+    }
+    measured = (
+        {level: durations.tolist() for level, durations in table.items() if durations.size}
+        for table in (first, rest)
+    )
+    return replace(stage, durations=TaskDurations.from_tables({}, *measured, mean_ms=stage.durations.mean_ms))
 
 
 def modelled_profile(
@@ -234,25 +240,25 @@ def _stages(model: SparkModel, runs: QueryRuns) -> list[_Stage]:
     tasks = runs.tasks.assign(duration_ms=runs.tasks["duration_ms"] / slower)
     measured, spreads = stage_means(tasks), _spreads(tasks)
     table = {str(name): column.to_numpy() for name, column in measured.items()}
-    found = []
-    for place in range(len(runs.runs[0].stages)):
-        here = table["stage"] == place
+    stages = []
+    for index in range(len(runs.runs[0].stages)):
+        here = table["stage"] == index
         if not here.any():
-            raise WorkloadError(f"{runs.runs[0].name}: no task of stage {place} ended")
+            raise WorkloadError(f"{runs.runs[0].name}: no task of stage {index} ended")
         rows = {name: column[here] for name, column in table.items()}
-        found.append(_stage(model, rows, runs, spreads.get(place, np.ones(1))))
-    return found
+        stages.append(_stage(model, rows, runs, spreads.get(index, np.ones(1))))
+    return stages
 
 
 def _stage(model: SparkModel, rows: _Rows, runs: QueryRuns, spread: NDArray[np.float64]) -> _Stage:
     """Estimate the properties of one stage from its means."""
     task = rows["input_mb"], rows["shuffle_mb"], rows["reads_shuffle"], rows["level"]
     idle, typical = (model.task_ms(*task, rate).clip(min=_SHORTEST_MS) for rate in (0.0, 1.0))
-    known = ~np.isnan(rows["rest"])
+    has_rest = ~np.isnan(rows["rest"])
     of_first = rows["first"] * typical / (typical + model.first_ms)
     of_fresh = rows["fresh"] * typical / (typical + model.fresh_ms)
-    rest = np.where(known, rows["rest"], np.where(np.isnan(of_first), of_fresh, of_first))
-    sure = known if known.any() else ~np.isnan(rest)
+    rest = np.where(has_rest, rows["rest"], np.where(np.isnan(of_first), of_fresh, of_first))
+    sure = has_rest if has_rest.any() else ~np.isnan(rest)
     # Ridge regression: the rate is 1 if reading the bytes takes less time than the scatter between stages.
     of_bytes, scatter = typical - idle, _SCATTER * idle
     above_typical = of_bytes * (rest - typical) / (of_bytes**2 + scatter**2)
@@ -280,8 +286,8 @@ def _stage(model: SparkModel, rows: _Rows, runs: QueryRuns, spread: NDArray[np.f
 
 
 def _mean(measured: NDArray[np.float64], default: float) -> float:
-    known = measured[~np.isnan(measured)]
-    return float(known.mean()) if known.size else default
+    finite = measured[~np.isnan(measured)]
+    return float(finite.mean()) if finite.size else default
 
 
 def _growth(rows: _Rows) -> float:
@@ -302,7 +308,7 @@ def _spreads(tasks: pd.DataFrame) -> dict[int, NDArray[np.float64]]:
     mean = rest.groupby(["run", "stage", "level"])["duration_ms"].transform("mean")
     relative = (rest["duration_ms"] / mean.clip(lower=1.0)).to_numpy()
     stage = rest["stage"].to_numpy()
-    return {place: _quantiles(relative[stage == place]) for place in np.unique(stage).tolist()}
+    return {index: _quantiles(relative[stage == index]) for index in np.unique(stage).tolist()}
 
 
 def _quantiles(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -328,13 +334,13 @@ def replay_profile(run: SparkQuery, planning_ms: float | None = None) -> JobProf
     built = _Builder()
     planning = built.planning(run.submitted_ms - run.start_ms if planning_ms is None else planning_ms)
     tasks = {stage: rows["duration_ms"].tolist() for stage, rows in run.tasks.groupby("stage")}
-    numbers: dict[int, list[int]] = {}
-    for place in _submission_order(run, run.edges):
-        parents = run.edges[run.edges[:, 1] == place, 0].tolist()
-        before = [number for parent in parents for number in numbers[parent]]
-        opened = built.driver_stage([run.submission_lag_ms[place]], before or [planning])
-        stages = (StageProfile(1, TaskDurations.constant(ms), run.stages[place].name) for ms in tasks[place])
-        numbers[place] = [built.stage(stage, [opened]) for stage in stages]
+    stages_of: dict[int, list[int]] = {}
+    for index in _submission_order(run, run.edges):
+        parents = run.edges[run.edges[:, 1] == index, 0].tolist()
+        before = [stage for parent in parents for stage in stages_of[parent]]
+        opened = built.driver_stage([run.submission_lag_ms[index]], before or [planning])
+        stages = (StageProfile(1, TaskDurations.constant(ms), run.stages[index].name) for ms in tasks[index])
+        stages_of[index] = [built.stage(stage, [opened]) for stage in stages]
     return built.profile(run.name)
 
 
@@ -358,12 +364,12 @@ def with_driver(
     planned_ms = [run.submitted_ms - run.start_ms for run in runs] if planning_ms is None else planning_ms
     first = [built.planning(planned_ms)] if driver else []
     lags = np.array([run.submission_lag_ms for run in runs]) * driver
-    numbers: dict[int, int] = {}
-    for place in _submission_order(runs[0], profile.edges):
-        parents = [numbers[parent] for parent in profile.parents[place]] or first
-        if lags[:, place].any():
-            parents = [built.driver_stage(lags[:, place], parents)]
-        numbers[place] = built.stage(profile.stages[place], parents)
+    stage_of: dict[int, int] = {}
+    for index in _submission_order(runs[0], profile.edges):
+        parents = [stage_of[parent] for parent in profile.parents[index]] or first
+        if lags[:, index].any():
+            parents = [built.driver_stage(lags[:, index], parents)]
+        stage_of[index] = built.stage(profile.stages[index], parents)
     return built.profile(profile.name)
 
 
@@ -397,4 +403,4 @@ class _Builder:
 def _submission_order(run: SparkQuery, edges: NDArray[np.int64]) -> list[int]:
     """Return the indices of stages by Spark's numbers, parents first."""
     graph = stage_graph(run, edges)
-    return list(nx.lexicographical_topological_sort(graph, key=lambda place: run.stages[place].stage_id))
+    return list(nx.lexicographical_topological_sort(graph, key=lambda index: run.stages[index].stage_id))

@@ -165,8 +165,8 @@ class SparkQuery:
         # Spark numbers a stage after its parents.
         for parent, child in sorted(self.edges.tolist(), key=lambda edge: self.stages[edge[1]].stage_id):
             until[child] = max(until[child], until[parent] + lag_ms[child])
-        known = until[np.isfinite(until)]
-        return float(known.max()) if known.size else 0.0
+        finite = until[np.isfinite(until)]
+        return float(finite.max()) if finite.size else 0.0
 
     @property
     def planning_ms(self) -> float:
@@ -184,10 +184,10 @@ class SparkQuery:
 
 def stages_by_output(stages: Iterable[SparkStage]) -> dict[int, list[int]]:
     """Return the ids of stages, ascending, by the number of their last RDD."""
-    found: dict[int, list[int]] = {}
+    by_output: dict[int, list[int]] = {}
     for stage in sorted(stages, key=lambda stage: stage.stage_id):
-        found.setdefault(stage.rdd, []).append(stage.stage_id)
-    return found
+        by_output.setdefault(stage.rdd, []).append(stage.stage_id)
+    return by_output
 
 
 def stage_dag(
@@ -222,9 +222,9 @@ def stage_dag(
     # RDDs are numbered in the order in which the driver creates them. These numbers, unlike those of stages, are the
     # same in every run of a query, and ascend along the edges.
     order = tuple(sorted(ran, key=lambda stage: (stages[stage].rdd, stage)))
-    place = {stage: number for number, stage in enumerate(order)}
+    index_of = {stage: index for index, stage in enumerate(order)}
     kinds = (without_implied(shuffle, reused | barrier), shuffle, reused, barrier)
-    return _renumbered(order, place, kinds, num_outside)
+    return _renumbered(order, index_of, kinds, num_outside)
 
 
 def _renumbered(
@@ -278,7 +278,7 @@ def _barriers(jobs: Sequence[Job], stages: Mapping[int, SparkStage], ran: frozen
     A job waits for the jobs that ended before it was submitted, unless another such job lies between them. A job that
     only writes a shuffle (adaptive execution submits each stage as one) returns nothing to the driver.
     """
-    own = _own_stages(jobs, ran)
+    of_job = _own_stages(jobs, ran)
     returning = [
         (job, max(job.stage_ids))
         for job in jobs
@@ -287,18 +287,20 @@ def _barriers(jobs: Sequence[Job], stages: Mapping[int, SparkStage], ran: frozen
     for later in jobs:
         before = [(job, last) for job, last in returning if job.ended_ms <= later.submitted_ms]
         latest_start = max((job.submitted_ms for job, _ in before), default=0.0)
-        first = [stage for stage in own[later.job_id] if not own[later.job_id] & set(stages[stage].parents)]
+        first = [
+            stage for stage in of_job[later.job_id] if not of_job[later.job_id] & set(stages[stage].parents)
+        ]
         yield from ((last, stage) for job, last in before if job.ended_ms > latest_start for stage in first)
 
 
 def _own_stages(jobs: Sequence[Job], ran: frozenset[int]) -> dict[int, set[int]]:
     """Return the stages that ran, by the first job that listed them."""
-    own: dict[int, set[int]] = {}
+    of_job: dict[int, set[int]] = {}
     taken: set[int] = set()
     for job in sorted(jobs, key=lambda job: job.job_id):
-        own[job.job_id] = (set(job.stage_ids) & ran) - taken
-        taken |= own[job.job_id]
-    return own
+        of_job[job.job_id] = (set(job.stage_ids) & ran) - taken
+        taken |= of_job[job.job_id]
+    return of_job
 
 
 # Runs of one query
@@ -330,7 +332,7 @@ class QueryRuns:
         reads_shuffle          bool     whether the stage reads shuffle files of other stages
         ====================== ======== ============================================================
         """
-        return pd.concat([_tasks(*each) for each in enumerate(self.runs)], ignore_index=True)
+        return pd.concat([_tasks(*run) for run in enumerate(self.runs)], ignore_index=True)
 
     @cached_property
     def edges(self) -> NDArray[np.int64]:
@@ -401,9 +403,9 @@ def alike(runs: Iterable[SparkQuery], *, same_tasks: bool = True) -> list[QueryR
 def add_run(groups: list[list[SparkQuery]], run: SparkQuery, *, same_tasks: bool = True) -> SparkQuery:
     """Add a run to the group with its DAG, or to a new group; return the run with its stages in the group's order."""
     for group in groups:
-        if (found := _in_order_of(group[0], run, same_tasks)) is not None:
-            group.append(found)
-            return found
+        if (ordered := _in_order_of(group[0], run, same_tasks)) is not None:
+            group.append(ordered)
+            return ordered
     groups.append([run])
     return run
 
@@ -414,21 +416,23 @@ def _in_order_of(first: SparkQuery, run: SparkQuery, same_tasks: bool) -> SparkQ
     if ours.nodes.data() == theirs.nodes.data() and ours.edges == theirs.edges:
         return run
     # Jobs that are submitted together (broadcasts) number their RDDs in random order.
-    place: dict[int, int] | None = nx.vf2pp_isomorphism(ours, theirs, node_label="shape")
-    if place is None:
+    matching: dict[int, int] | None = nx.vf2pp_isomorphism(ours, theirs, node_label="shape")
+    if matching is None:
         return None
-    stages = tuple(run.stages[number] for number in sorted(place, key=place.__getitem__))
+    stages = tuple(run.stages[stage] for stage in sorted(matching, key=matching.__getitem__))
     dag = run.dag
     kinds = [_pairs(kind) for kind in (dag.edges, dag.shuffle_edges, dag.reused_edges, dag.barrier_edges)]
-    dag = _renumbered((stage.stage_id for stage in stages), place, kinds, dag.num_outside)
-    return replace(run, stages=stages, dag=dag, tasks=run.tasks.assign(stage=run.tasks["stage"].map(place)))
+    dag = _renumbered((stage.stage_id for stage in stages), matching, kinds, dag.num_outside)
+    return replace(
+        run, stages=stages, dag=dag, tasks=run.tasks.assign(stage=run.tasks["stage"].map(matching))
+    )
 
 
 def _data_graph(query: SparkQuery, with_tasks: bool) -> nx.DiGraph[int]:
     """Return the graph of shuffle and reused edges, without barriers, which depend on timing."""
     graph = stage_graph(query, np.concatenate([query.dag.shuffle_edges, query.dag.reused_edges]))
-    for place, stage in enumerate(query.stages):
-        graph.nodes[place]["shape"] = stage.name, stage.num_tasks if with_tasks else None
+    for index, stage in enumerate(query.stages):
+        graph.nodes[index]["shape"] = stage.name, stage.num_tasks if with_tasks else None
     return graph
 
 

@@ -196,20 +196,22 @@ class EventTables:
         Executors whose registration is not in the log are assumed to be alike: they have the cores that the master or
         the configuration names, else those of most other executors, and at least as many slots as tasks ran at once.
         """
-        registered = [each for each in self.executors.values() if not math.isnan(each.registered_ms)]
-        slots = {each.place: self._num_slots(each, each.cores) for each in registered}
+        registered = [
+            executor for executor in self.executors.values() if not math.isnan(executor.registered_ms)
+        ]
+        slots = {executor.place: self._num_slots(executor, executor.cores) for executor in registered}
         if len(registered) < len(self.executors):
             runs = self.task_runs()
-            usual = Counter(each.cores for each in registered).most_common(1)
-            others = [each for each in self.executors.values() if each.place not in slots]
+            usual = Counter(executor.cores for executor in registered).most_common(1)
+            unregistered = [executor for executor in self.executors.values() if executor.place not in slots]
             by_executor = runs[~runs["executor"].isin(list(slots))].groupby("executor")
-            at_once = max((_most_at_once(own) for _, own in by_executor), default=1)
-            for each in others:
-                profile = self._profile(each.resource_profile)
+            at_once = max((_most_at_once(tasks) for _, tasks in by_executor), default=1)
+            for executor in unregistered:
+                profile = self._profile(executor.resource_profile)
                 cores = _cores_of_master(self.master) or int(profile.of_executor.get("cores", 0))
                 cores = cores or (usual[0][0] if usual else 1)
-                slots[each.place] = max(self._num_slots(each, min(cores, MOST_CORES)), at_once)
-        return [slots[place] for place in range(len(slots))]
+                slots[executor.place] = max(self._num_slots(executor, min(cores, MOST_CORES)), at_once)
+        return [slots[index] for index in range(len(slots))]
 
     def _num_slots(self, executor: SparkExecutor, cores: int) -> int:
         """Return the least number of tasks at once over all resources that a task needs."""
@@ -225,14 +227,15 @@ class EventTables:
 
     def _profile(self, number: int) -> ResourceProfile:
         """Return a resource profile; the configuration of the application if it is not in the log."""
-        found = self.resource_profiles.get(number)
-        if found is None:
+        resource_profile = self.resource_profiles.get(number)
+        if resource_profile is None:
             return self.default_resources
         if number:
-            return found
+            return resource_profile
         configured = self.default_resources
         return ResourceProfile(
-            {**configured.of_executor, **found.of_executor}, {**configured.of_task, **found.of_task}
+            {**configured.of_executor, **resource_profile.of_executor},
+            {**configured.of_task, **resource_profile.of_task},
         )
 
     def is_same_application(self, event: _Event) -> bool:
@@ -305,12 +308,12 @@ class EventTables:
             self._update_executor(event["Executor ID"], removed_ms=removed_ms, lost=lost)
 
     def _start_execution(self, event: _Event) -> None:
-        number = int(event["executionId"])
+        execution = int(event["executionId"])
         root = event.get("rootExecutionId")  # Spark 3.4 and later
-        if root is not None and int(root) != number:
-            self.roots[number] = int(root)
+        if root is not None and int(root) != execution:
+            self.roots[execution] = int(root)
             return
-        self.executions[number] = Execution(
+        self.executions[execution] = Execution(
             str(event.get("description", "")), _ms(event["time"]), _plan(event.get("sparkPlanInfo"))
         )
 
@@ -351,12 +354,12 @@ class EventTables:
         }
 
     def _end_job(self, event: _Event) -> None:
-        number, ended_ms = int(event["Job ID"]), _ms(event["Completion Time"])
+        job, ended_ms = int(event["Job ID"]), _ms(event["Completion Time"])
         failed = event["Job Result"]["Result"] != "JobSucceeded"
-        if number in self.jobs:
-            self.jobs[number] = replace(self.jobs[number], ended_ms=ended_ms, failed=failed)
+        if job in self.jobs:
+            self.jobs[job] = replace(self.jobs[job], ended_ms=ended_ms, failed=failed)
         elif not failed:
-            self._unknown_ends[number] = ended_ms
+            self._unknown_ends[job] = ended_ms
 
     def restore_jobs(self) -> int:
         """Add the jobs whose start is not in the log, if their stages and their end are; return their number.
@@ -364,34 +367,35 @@ class EventTables:
         Spark drops events under load. A job ends as soon as its last stage has completed.
         """
         listed = {stage for job in self.jobs.values() for stage in job.stage_ids}
-        left = {number: stage for number, stage in self.stages.items() if number not in listed}
+        left = {stage_id: stage for stage_id, stage in self.stages.items() if stage_id not in listed}
         parents = {parent for stage in left.values() for parent in stage.parents}
         last = [
             stage
-            for number, stage in left.items()
-            if number not in parents and stage.submitted_ms <= stage.completed_ms
+            for stage_id, stage in left.items()
+            if stage_id not in parents and stage.submitted_ms <= stage.completed_ms
         ]
         last.sort(key=lambda stage: (stage.completed_ms, stage.stage_id), reverse=True)
         ready: list[SparkStage] = []
         restored = 0
-        for number, ended_ms in sorted(self._unknown_ends.items(), key=lambda each: each[1]):
+        for number, ended_ms in sorted(self._unknown_ends.items(), key=lambda end: end[1]):
             while last and last[-1].completed_ms <= ended_ms:
                 ready.append(last.pop())
             if not ready or ended_ms - ready[-1].completed_ms > MOST_UNTIL_END_MS:
                 continue
-            own: dict[int, SparkStage] = {}
+            of_job: dict[int, SparkStage] = {}
             pending = [ready.pop().stage_id]
             while pending:
                 if stage := left.pop(pending.pop(), None):
-                    own[stage.stage_id] = stage
+                    of_job[stage.stage_id] = stage
                     pending += stage.parents
             submitted_ms = min(
-                stage.submitted_ms for stage in own.values() if not math.isnan(stage.submitted_ms)
+                stage.submitted_ms for stage in of_job.values() if not math.isnan(stage.submitted_ms)
             )
             properties = next(
-                (self._properties[each] for each in own if each in self._properties), self._job_properties({})
+                (self._properties[stage_id] for stage_id in of_job if stage_id in self._properties),
+                self._job_properties({}),
             )
-            job = self._job(number, tuple(sorted(own)), submitted_ms, properties)
+            job = self._job(number, tuple(sorted(of_job)), submitted_ms, properties)
             self.jobs[number] = replace(job, ended_ms=ended_ms)
             restored += 1
         return restored
@@ -542,12 +546,12 @@ def _known_ms(info: _Event, name: str) -> float:
 
 def _plan(root: _Event | None) -> tuple[str, ...]:
     """Return the operators of a physical plan, each before its children; empty without a plan."""
-    found, pending = [], [root] if root else []
+    operators, pending = [], [root] if root else []
     while pending:
         node = pending.pop()
-        found.append(str(node["nodeName"])[:LONGEST_OPERATOR])
+        operators.append(str(node["nodeName"])[:LONGEST_OPERATOR])
         pending += reversed(node["children"])
-    return tuple(found)
+    return tuple(operators)
 
 
 def _operators(rdds: list[dict[str, Any]]) -> str:

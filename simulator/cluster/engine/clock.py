@@ -38,9 +38,9 @@ class _SharedCounter:
         self._counter = counter
 
     def __next__(self) -> int:
-        number = self._counter[0]
-        self._counter[0] = number + 1
-        return number
+        order = self._counter[0]
+        self._counter[0] = order + 1
+        return order
 
 
 class Clock(simpy.Environment):

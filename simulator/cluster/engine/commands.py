@@ -80,26 +80,26 @@ def observe(memory, seen_classes, now):
     """
     state = view(memory)
     is_rescaled = len(state.beliefs) > 0 and _learn(state, now)
-    for number in range(len(seen_classes)):
-        seen_classes[number].free = state.classes[number].free
+    for class_id in range(len(seen_classes)):
+        seen_classes[class_id].free = state.classes[class_id].free
     job = state.cluster[0].source_job
-    place = state.jobs[job].place if job >= 0 else -1
-    return place, rows.update(state, state.cluster[0].offered_class), is_rescaled
+    source = state.jobs[job].place if job >= 0 else -1
+    return source, rows.update(state, state.cluster[0].offered_class), is_rescaled
 
 
 @inner
 def _learn(state, now):
     """Update the estimates of live jobs from tasks observed until ``now``, ms; return whether a scale has changed."""
     beliefs, estimates = state.beliefs, state.estimates
-    for place in range(state.cluster[0].num_live):
-        job = state.jobs[state.live[place]]
+    for index in range(state.cluster[0].num_live):
+        job = state.jobs[state.live[index]]
         if job.learned != job.version:
             job.learned = job.version
             for stage in range(job.first_stage, job.end_stage):
-                done, known = state.stages[stage], estimates[stage]
-                if known.finished != done.finished or known.finished_ms != done.finished_ms:
-                    known.finished, known.finished_ms = done.finished, done.finished_ms
-                    beliefs[state.live[place]].is_old = 1
+                done, estimate = state.stages[stage], estimates[stage]
+                if estimate.finished != done.finished or estimate.finished_ms != done.finished_ms:
+                    estimate.finished, estimate.finished_ms = done.finished, done.finished_ms
+                    beliefs[state.live[index]].is_old = 1
     for runner in state.executors:
         if runner.start >= 0 and runner.stage >= 0:
             estimates[runner.stage].running += 1
@@ -108,8 +108,8 @@ def _learn(state, now):
         if runner.start >= 0 and runner.stage >= 0 and posterior.is_late(estimates[runner.stage]):
             beliefs[runner.job].is_old = 1
     is_rescaled = False
-    for place in range(state.cluster[0].num_live):
-        job = state.live[place]
+    for index in range(state.cluster[0].num_live):
+        job = state.live[index]
         belief, scale = beliefs[job], beliefs[job].scale
         if belief.is_old or belief.is_late:
             posterior.update(belief, estimates, state.jobs[job].first_stage, state.jobs[job].end_stage)
@@ -137,12 +137,12 @@ def copy_without_log(memory, copy):
         _copy(records, copy, first, cluster.num_live * JOB_BYTES)
         first = start[SEEN_STAGES] + class_id * len(state.stages) * STAGE_BYTES
         _copy(records, copy, first, cluster.num_rows * STAGE_BYTES)
-    for place in range(cluster.num_live):
-        _copy_noise(state, records, copy, state.live[place])
+    for index in range(cluster.num_live):
+        _copy_noise(state, records, copy, state.live[index])
     for job in range(cluster.num_arrived, cluster.num_prepared):
         _copy_noise(state, records, copy, job)
-    for place in range(cluster.num_running):
-        task = state.executors[state.heap[place].executor].task
+    for index in range(cluster.num_running):
+        task = state.executors[state.heap[index].executor].task
         _copy(records, copy, start[TASKS] + task * TASK_BYTES, TASK_BYTES)
 
 
@@ -157,8 +157,8 @@ def _copy_noise(state, source, target, job):
 @inner
 def _copy(source, target, first, size):
     """Copy ``size`` bytes from position ``first``; all records consist of words of 8 bytes."""
-    for place in range(first // 8, (first + size) // 8):
-        target[place] = source[place]
+    for index in range(first // 8, (first + size) // 8):
+        target[index] = source[index]
 
 
 @compiled

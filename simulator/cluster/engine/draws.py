@@ -24,8 +24,8 @@ def _mix(key, number):
 def chance(state, job, task, purpose):
     """Return the uniform random number for a purpose and the current attempt at a task of a job."""
     owner = state.jobs[job]
-    number = task - state.stages[owner.first_stage].first_task
-    return (_mix(_mix(_mix(owner.key, number), state.tasks[task].attempt), purpose) >> 8) / 16777216.0
+    task_number = task - state.stages[owner.first_stage].first_task
+    return (_mix(_mix(_mix(owner.key, task_number), state.tasks[task].attempt), purpose) >> 8) / 16777216.0
 
 
 @inner
@@ -122,8 +122,8 @@ def _longer(values, level, wave, warmup_ms, since_ms, number):
     Returns their number; and duration ``number`` of them, ms, or 0 if there is none.
     """
     longer, found_ms = 0, 0.0
-    for place in range(level.first[wave], level.first[wave] + level.count[wave]):
-        task_ms = values[place] + level.cold[wave] * warmup_ms
+    for index in range(level.first[wave], level.first[wave] + level.count[wave]):
+        task_ms = values[index] + level.cold[wave] * warmup_ms
         if since_ms[0] + task_ms > since_ms[1]:
             if longer == number:
                 found_ms = task_ms

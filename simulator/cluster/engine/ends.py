@@ -99,16 +99,16 @@ def retry(state, executor, now):
 
     Returns whether a task has started.
     """
-    cluster, number, stage = state.cluster[0], state.executors[executor].task, state.executors[executor].stage
+    cluster, task, stage = state.cluster[0], state.executors[executor].task, state.executors[executor].stage
     if (
-        state.tasks[number].failures + 1 == MOST_FAILURES
+        state.tasks[task].failures + 1 == MOST_FAILURES
         or cluster.offer_after_tasks == 1
         or cluster.lost_output == 1
         or cluster.num_lost >= len(state.executors)
     ):
         return False
-    state.tasks[number].failures += 1
-    lost.requeue(state, number, stage, now, lost.RUN_FAILED)
+    state.tasks[task].failures += 1
+    lost.requeue(state, task, stage, now, lost.RUN_FAILED)
     tasks.next_task(state, stage, now)
     return True
 
@@ -228,8 +228,8 @@ def run_and_copy_tasks(state, now, limit_ms, limit_order):
 def _next_copy(state, now):
     """Return the time of the next copy, ms, and the executor whose task is copied; infinity and -1 if none is due."""
     late_ms, next_ms, late = state.late_ms, math.inf, -1
-    for place in range(state.cluster[0].num_running):
-        executor = state.heap[place].executor
+    for index in range(state.cluster[0].num_running):
+        executor = state.heap[index].executor
         runner, stage = state.executors[executor], state.executors[executor].stage
         done, num_tasks = state.stages[stage].finished, state.stages[stage].num_tasks
         enough = max(math.floor(state.cluster[0].speculation_quantile * num_tasks), 1)
@@ -274,17 +274,17 @@ def _copy(state, executor, late, now):
     """Start a copy of the task of executor ``late`` on ``executor``, which is in the pool of the task's job."""
     state.cluster[0].now = now
     executors.leave_pool(state, executor)
-    number, stage_id = state.executors[late].task, state.executors[late].stage
+    task, stage_id = state.executors[late].task, state.executors[late].stage
     cluster, stage = state.cluster[0], state.stages[stage_id]
     runner, run = state.executors[executor], run_of(state, executor)
-    state.tasks[number].next = tasks.COPIED
+    state.tasks[task].next = tasks.COPIED
     wave = tasks.wave_of(runner, stage_id)
-    runner.stage, runner.task, runner.start, runner.warm_stage = stage_id, number, now, stage_id
+    runner.stage, runner.task, runner.start, runner.warm_stage = stage_id, task, now, stage_id
     run.outcome, run.wave, run.parallelism = COPY, wave, state.jobs[stage.job].attached
-    level, duration = copy_noise(state, stage.job, number)
+    level, duration = copy_noise(state, stage.job, task)
     task_ms = draw_duration(state, stage, wave, run.parallelism, level, duration)
     if cluster.straggler_share > 0:
-        task_ms *= delay_factor(state, stage.job, number, COPY)
+        task_ms *= delay_factor(state, stage.job, task, COPY)
     run.finish = now + task_ms
     state.pairs[tasks.pair_of(state, stage_id, runner.class_id)].running += 1
     stage.running += 1

@@ -84,11 +84,11 @@ def _decide(state, keeps, now, address, constants):
         if row != -1:
             if row < 0 or row >= cluster.num_rows or stages[row].schedulable == 0:
                 return 0
-            place = stages[row].job
-            held = jobs[place].executors - (cluster.offered if place == source else 0)
+            job_row = stages[row].job
+            held = jobs[job_row].executors - (cluster.offered if job_row == source else 0)
             if limit <= held:
                 return 0
-            chosen = state.jobs[state.live[place]]
+            chosen = state.jobs[state.live[job_row]]
             target, count = chosen.first_stage + row - chosen.first_row, min(limit - held, cluster.offered)
     rounds.commit(state, target, count, now)
     return 1 + rounds.open_next(state, keeps, now)

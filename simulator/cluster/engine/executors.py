@@ -117,12 +117,12 @@ def is_free(state, job, class_id):
 @inner
 def find_wanted(state):
     """Mark classes whose idle executors some stage could use; return whether there are any. No round is open."""
-    found = False
+    is_found = False
     for class_id in range(state.cluster[0].num_classes):
         wanted = state.classes[class_id].free > 0 and tasks.first_schedulable(state, class_id) >= 0
         state.classes[class_id].wanted = wanted
-        found |= wanted
-    return found
+        is_found |= wanted
+    return is_found
 
 
 @inner
@@ -225,8 +225,8 @@ def forget_moves(state):
     """Delete moves that have ended from the log."""
     cluster = state.cluster[0]
     cluster.num_moves -= cluster.num_moved
-    for place in range(cluster.num_moves):
-        state.moves[place] = state.moves[cluster.num_moved + place]
+    for index in range(cluster.num_moves):
+        state.moves[index] = state.moves[cluster.num_moved + index]
     cluster.num_moved = 0
 
 
@@ -245,32 +245,32 @@ def commit(state, source, job, target, count):
             state.jobs[state.stages[target].job].executors += count
         state.stages[target].selected = 1
     commitments, origin = state.commitments, state.sources[source]
-    number = state.cluster[0].free_commitment
-    if number < 0:
+    commitment = state.cluster[0].free_commitment
+    if commitment < 0:
         raise RuntimeError("more commitments than executors")
-    new = commitments[number]
+    new = commitments[commitment]
     state.cluster[0].free_commitment = new.next
     new.target = target
     new.count = count
     new.next = -1
     if origin.first < 0:
-        origin.first = number
+        origin.first = commitment
     else:
-        commitments[origin.last].next = number
-    origin.last = number
+        commitments[origin.last].next = commitment
+    origin.last = commitment
 
 
 @inner
 def drop(state, source):
     """Remove the oldest commitment of a source."""
     origin = state.sources[source]
-    number = origin.first
-    dropped = state.commitments[number]
+    commitment = origin.first
+    dropped = state.commitments[commitment]
     origin.first = dropped.next
-    if origin.last == number:
+    if origin.last == commitment:
         origin.last = -1
     dropped.next = state.cluster[0].free_commitment
-    state.cluster[0].free_commitment = number
+    state.cluster[0].free_commitment = commitment
 
 
 @inner

@@ -24,9 +24,9 @@ def lose(memory, leaving, now):
     for executor in leaving:
         _lose(state, executor, now)
         if state.cluster[0].lost_output == 1:
-            for place in range(state.cluster[0].num_live):
-                lost.lose_outputs(state, state.live[place], executor)
-                lost.recover(state, state.live[place], now)
+            for index in range(state.cluster[0].num_live):
+                lost.lose_outputs(state, state.live[index], executor)
+                lost.recover(state, state.live[index], now)
 
 
 @inner
@@ -52,11 +52,11 @@ def _lose(state, executor, now):
 @inner
 def _num_committed(state, source):
     """Return the number of executors of a source that are committed to live jobs or to stay idle."""
-    total, number = 0, state.sources[source].first
-    while number >= 0:
-        if not executors.is_void(state, state.commitments[number].target):
-            total += state.commitments[number].count
-        number = state.commitments[number].next
+    total, commitment = 0, state.sources[source].first
+    while commitment >= 0:
+        if not executors.is_void(state, state.commitments[commitment].target):
+            total += state.commitments[commitment].count
+        commitment = state.commitments[commitment].next
     return total
 
 

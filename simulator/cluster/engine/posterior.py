@@ -79,13 +79,13 @@ def update(belief, stages, first, end):  # type: ignore[no-untyped-def]
     """
     _solve(belief, stages, first, end, False)
     belief.is_late = belief.is_old = 0
-    for number in range(first, end):
-        belief.is_late |= is_late(stages[number])
+    for stage in range(first, end):
+        belief.is_late |= is_late(stages[stage])
     if belief.is_late:
         _solve(belief, stages, first, end, True)
     work_ms = 0.0
-    for number in range(first, end):
-        work_ms += stages[number].num_tasks * stages[number].mean_ms
+    for stage in range(first, end):
+        work_ms += stages[stage].num_tasks * stages[stage].mean_ms
     belief.scale = math.floor(math.log(max(work_ms, SHORTEST_MS)) / LOG_STEP + 0.5)
 
 
@@ -100,8 +100,8 @@ def is_late(stage):  # type: ignore[no-untyped-def]
 def _solve(belief, stages, first, end, with_running):  # type: ignore[no-untyped-def]
     """Compute the posterior of a job and its stages; running tasks of late stages count if ``with_running``."""
     stage_var, precision, weighted = belief.stage_var, 0.0, 0.0
-    for number in range(first, end):
-        tasks, log = _observed(stages[number], with_running)
+    for row in range(first, end):
+        tasks, log = _observed(stages[row], with_running)
         if tasks > 0:
             weight = 1.0 / (stage_var + TASK_VAR / tasks)
             precision += weight
@@ -111,8 +111,8 @@ def _solve(belief, stages, first, end, with_running):  # type: ignore[no-untyped
     belief.log_factor = log_factor
     belief.log_sd = math.sqrt(job_var)
     factor, log_sd = math.exp(log_factor), math.sqrt(job_var + stage_var)
-    for number in range(first, end):
-        stage = stages[number]
+    for row in range(first, end):
+        stage = stages[row]
         if stage_var == 0 or stage.finished + stage.running == 0:  # no information on the stage's own factor
             stage.mean_ms, stage.log_sd = stage.task_ms * factor, log_sd
             continue

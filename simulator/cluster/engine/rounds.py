@@ -63,9 +63,9 @@ def open_next(state, keeps, now):
     """Open a round of the executors that are next in turn, if no round is open; returns the same as ``offer_pools``."""
     cluster, decisions = state.cluster[0], 0
     while cluster.offered == 0 and cluster.next_pool < cluster.num_classes:
-        number, class_id = cluster.next_pool, cluster.next_class
-        if number > 0:
-            class_id = number - 1 if number <= class_id else number
+        pool, class_id = cluster.next_pool, cluster.next_class
+        if pool > 0:
+            class_id = pool - 1 if pool <= class_id else pool
         cluster.next_pool += 1
         _open_pool(state, cluster.next_job, class_id)
         if keeps:
@@ -79,14 +79,14 @@ def open_next(state, keeps, now):
 def _open_free(state, keeps, now):
     """Open a round of the next free executors that some stage could use: common pools first, then live jobs."""
     cluster, decisions = state.cluster[0], 0
-    num_classes, place = cluster.num_classes, cluster.next_place
+    num_classes, next_place = cluster.num_classes, cluster.next_place
     cluster.next_place = -1
     # Usually no executor is wanted, and there are many live jobs.
     if not executors.find_wanted(state):
         return decisions
-    first_class = place % num_classes
-    for number in range(place // num_classes, 1 + cluster.num_live):
-        job = state.live[number - 1] if number > 0 else -1
+    first_class = next_place % num_classes
+    for index in range(next_place // num_classes, 1 + cluster.num_live):
+        job = state.live[index - 1] if index > 0 else -1
         for class_id in range(first_class, num_classes):
             if state.classes[class_id].wanted == 0 or not executors.is_free(state, job, class_id):
                 continue
@@ -99,7 +99,7 @@ def _open_free(state, keeps, now):
                 decisions += stay(state, now)
                 executors.find_wanted(state)
             if cluster.offered > 0:
-                cluster.next_place = number * num_classes + class_id + 1
+                cluster.next_place = index * num_classes + class_id + 1
                 return decisions
         first_class = 0
     return decisions
@@ -216,10 +216,10 @@ def _end_job(state, job, last_executor, now):
     num_stages = ending.end_stage - ending.first_stage
     cluster.num_live -= 1
     cluster.num_rows -= num_stages
-    for place in range(ending.place, cluster.num_live):
-        later = state.live[place + 1]
-        state.live[place] = later
-        state.jobs[later].place = place
+    for index in range(ending.place, cluster.num_live):
+        later = state.live[index + 1]
+        state.live[index] = later
+        state.jobs[later].place = index
         state.jobs[later].first_row -= num_stages
     rows.remove(state, job)
     ending.place = -1

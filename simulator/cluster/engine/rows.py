@@ -55,8 +55,8 @@ def remove(state, job_id):
 def update(state, class_id):
     """Update the rows of an executor class; return its number of schedulable stages."""
     num_schedulable = 0
-    for place in range(state.cluster[0].num_live):
-        number = state.live[place]
+    for index in range(state.cluster[0].num_live):
+        number = state.live[index]
         job, pool = state.jobs[number], state.pools[number * state.cluster[0].num_classes + class_id]
         if pool.row_version != job.version:
             pool.row_version = job.version

@@ -88,8 +88,8 @@ def time_alone(profile: JobProfile, config: ClusterConfig) -> TimeAlone:
     Raises:
         ConfigError: no executor class can run some stage.
     """
-    [found] = times_alone([profile], config)
-    return found
+    [time] = times_alone([profile], config)
+    return time
 
 
 def times_alone(
@@ -106,10 +106,10 @@ def times_alone(
         ConfigError: no executor class can run some stage.
     """
     profiles, key = list(profiles), cluster_key(config)
-    unknown = [each for each in dict.fromkeys(profiles) if key not in _times.get(each, ())]
+    unknown = [profile for profile in dict.fromkeys(profiles) if key not in _times.get(profile, ())]
     if unknown:
         _find(unknown, config, key, on_step)
-    return [_times[each][key] for each in profiles]
+    return [_times[profile][key] for profile in profiles]
 
 
 def _find(
@@ -119,26 +119,30 @@ def _find(
     on_step: Callable[[int, int], None],
 ) -> None:
     """Add the times alone of jobs to ``_times``: values that ship, values on disk, or new ones."""
-    cluster, digests = cluster_text(config), [content_digest(each) for each in profiles]
-    known = shipped(cluster)
-    unknown = {each for each in digests if each not in known}
+    cluster, digests = cluster_text(config), [content_digest(profile) for profile in profiles]
+    shipped_times = shipped(cluster)
+    unknown = {digest for digest in digests if digest not in shipped_times}
     cached = default_cache() if unknown else None
     if cached is not None:
-        known |= cached.read(cluster, unknown)
-    missing = {digest: each for digest, each in zip(digests, profiles, strict=True) if digest not in known}
+        shipped_times |= cached.read(cluster, unknown)
+    missing = {
+        digest: profile
+        for digest, profile in zip(digests, profiles, strict=True)
+        if digest not in shipped_times
+    }
     new: dict[bytes, Known] = {}
     if missing:
         on_step(0, len(missing))
     try:
-        for digest, found in zip(missing, _compute(list(missing.values()), config), strict=True):
-            new[digest] = (found.limit, found.mean_ms, found.error)
+        for digest, time in zip(missing, _compute(list(missing.values()), config), strict=True):
+            new[digest] = (time.limit, time.mean_ms, time.error)
             on_step(len(new), len(missing))
     finally:
         if cached is not None:
             cached.write(cluster, new)
-    known |= new
+    shipped_times |= new
     for profile, digest in zip(profiles, digests, strict=True):
-        _times.setdefault(profile, {})[key] = TimeAlone(*known[digest])
+        _times.setdefault(profile, {})[key] = TimeAlone(*shipped_times[digest])
 
 
 def _compute(profiles: Sequence[JobProfile], config: ClusterConfig) -> Iterator[TimeAlone]:
@@ -172,7 +176,10 @@ class _Search:
 
     def __init__(self, simulation: _Simulation, job: int) -> None:
         profile, config = simulation.profiles[job], simulation.config
-        if not all(any(each.fits(stage) for each in config.executor_classes) for stage in profile.stages):
+        if not all(
+            any(executor_class.fits(stage) for executor_class in config.executor_classes)
+            for stage in profile.stages
+        ):
             check_demands(config, JobSequence((profile,), np.zeros(1)))
         # A job holds at most one executor per task, so that higher limits make no difference.
         limits = _limits(min(config.num_executors, profile.num_tasks))
@@ -187,9 +194,7 @@ class _Search:
         self._steps, most_runs = profile.num_tasks + profile.num_stages**2, self._limits.size
         if self.is_random:
             sizes = (most_runs, *(left for _, left in ROUNDS))
-            most_runs = MOST_RUNS + sum(
-                number * size for (number, _), size in zip(ROUNDS, sizes, strict=False)
-            )
+            most_runs = MOST_RUNS + sum(count * size for (count, _), size in zip(ROUNDS, sizes, strict=False))
         self.most_steps = most_runs * self._steps
 
     def full(self) -> TimeAlone:
@@ -199,19 +204,19 @@ class _Search:
         if most_runs < 1:
             return self.estimated
         for wanted, left in ROUNDS:
-            number = min(wanted, most_runs)
+            count = min(wanted, most_runs)
             means_ms = {
                 limit: float(np.mean(times))
-                for limit, times in zip(chosen, self._times_ms(chosen, number), strict=True)
+                for limit, times in zip(chosen, self._times_ms(chosen, count), strict=True)
             }
             chosen = sorted(means_ms, key=means_ms.__getitem__)[:left]
         [best] = chosen
         if math.isinf(means_ms[best]):  # the job stalls under all limits
             return self.estimated
-        [times_ms] = self._times_ms(chosen, number)
-        while number < most_runs and np.std(times_ms) > PRECISION * np.mean(times_ms) * np.sqrt(number):
-            number = min(2 * number, most_runs)
-            [times_ms] = self._times_ms(chosen, number)
+        [times_ms] = self._times_ms(chosen, count)
+        while count < most_runs and np.std(times_ms) > PRECISION * np.mean(times_ms) * np.sqrt(count):
+            count = min(2 * count, most_runs)
+            [times_ms] = self._times_ms(chosen, count)
         return TimeAlone(best, float(np.mean(times_ms)))
 
     def _times_ms(self, limits: Sequence[int], number: int) -> list[NDArray[np.float64]]:
@@ -233,12 +238,12 @@ class _Search:
         """
         if self._steps > MOST_STEPS:
             return self.estimated
-        places = (int(self._estimates_ms.argmin()), 0, -1)  # the best, lowest and highest limit
+        limits = (int(self._estimates_ms.argmin()), 0, -1)  # the best, lowest and highest limit
         times_ms = [
-            self._simulation.times_ms(self._job, [int(self._limits[place])], seed, seed + 1)[0, 0]
-            for seed, place in enumerate(places)
+            self._simulation.times_ms(self._job, [int(self._limits[limit])], seed, seed + 1)[0, 0]
+            for seed, limit in enumerate(limits)
         ]
-        ratio = float(np.mean(times_ms / self._estimates_ms[list(places)]))
+        ratio = float(np.mean(times_ms / self._estimates_ms[list(limits)]))
         if math.isinf(ratio):  # the job stalls
             return self.estimated
         return TimeAlone(self.estimated.limit, self.estimated.mean_ms * ratio, CORRECTED_ERROR)
@@ -289,10 +294,13 @@ class _Simulation:
     @cached_property
     def _memory(self) -> tuple[Memory, NDArray[np.uint8]]:
         """State of the cluster before a run, and a copy; more executors than tasks of a job make no difference."""
-        most = 1 + max(each.num_tasks for each in self.profiles)
-        classes = tuple(replace(each, count=min(each.count, most)) for each in self.config.executor_classes)
+        most = 1 + max(profile.num_tasks for profile in self.profiles)
+        classes = tuple(
+            replace(executor_class, count=min(executor_class.count, most))
+            for executor_class in self.config.executor_classes
+        )
         config = replace(self.config, executor_classes=classes, faults=NO_FAULTS)
-        profiles = tuple(known_profile(each, self.config) for each in self.profiles)  # as in an episode
+        profiles = tuple(known_profile(profile, self.config) for profile in self.profiles)  # as in an episode
         memory = allocate(config, JobSequence(profiles, np.zeros(len(profiles))))
         return memory, memory[0].copy()
 
@@ -340,13 +348,13 @@ def run_alone(memory, fresh, job, limits, noise, times):  # type: ignore[no-unty
     starts = np.zeros(len(state.classes) + 1, np.int64)  # first executor of each class, and the end
     for executor in range(len(state.executors)):
         starts[state.executors[executor].class_id + 1] = executor + 1
-    for number in range(len(noise)):
+    for run in range(len(noise)):
         first = state.stages[state.jobs[job].first_stage].first_task
         for task in range(noise.shape[2]):
-            state.noise[first + task].level = noise[number, 0, task]
-            state.noise[first + task].duration = noise[number, 1, task]
-        for place in range(len(limits)):
-            times[place, number], present = _run(state, job, limits[place], starts)
+            state.noise[first + task].level = noise[run, 0, task]
+            state.noise[first + task].duration = noise[run, 1, task]
+        for index in range(len(limits)):
+            times[index, run], present = _run(state, job, limits[index], starts)
             _reset(state, initial, job, starts, present)
 
 

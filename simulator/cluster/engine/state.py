@@ -266,17 +266,17 @@ def state_of(memory: Memory) -> State:
     """Return views of the tables in ``Memory``."""
     records, values, moves = memory
     start = records[:_CLUSTER_BYTES].view(CLUSTER)[0].start
-    tables = [records[start[place] : start[place + 1]].view(dtype) for place, dtype in enumerate(TABLES)]
+    tables = [records[start[index] : start[index + 1]].view(dtype) for index, dtype in enumerate(TABLES)]
     return State._make([*tables, values, moves])
 
 
 def _define_tables() -> None:
     """Tell compiled code where the cluster's record has the starts and lengths of the tables."""
     assert CLUSTER.fields
-    offset = {name: each[1] for name, each in CLUSTER.fields.items()}
+    offset = {name: field[1] for name, field in CLUSTER.fields.items()}
     tables = {}
-    for number, (name, dtype) in enumerate(zip(State._fields, TABLES, strict=False)):
-        tables[name] = dtype, offset["start"] + 8 * number, offset["length"] + 8 * number, False
+    for index, (name, dtype) in enumerate(zip(State._fields, TABLES, strict=False)):
+        tables[name] = dtype, offset["start"] + 8 * index, offset["length"] + 8 * index, False
     tables["values"] = _FLOAT, offset["values_at"], offset["num_values"], True
     tables["moves"] = MOVE, offset["moves_at"], offset["most_moves"], True
     define(tables)
@@ -366,7 +366,7 @@ def allocate(
     cluster["moving_ms"] = config.moving_delay_ms
 
     state.executors[:] = -1
-    counts = [each.count for each in config.executor_classes]
+    counts = [executor_class.count for executor_class in config.executor_classes]
     state.executors["class_id"] = np.repeat(np.arange(num_classes), counts)
     state.commitments["next"] = [*range(1, num_executors), -1]  # all unused
     state.pools["first"] = state.pools["last"] = -1
@@ -422,7 +422,9 @@ def moves_table(config: ClusterConfig, known: NDArray[np.void] = _NO_MOVES) -> N
 
 def _fits(config: ClusterConfig, sequence: JobSequence, stages: NDArray[np.void]) -> NDArray[np.bool_]:
     """Return whether an executor of each class covers the demand of each stage, bool [stages, classes]."""
-    cpu, memory = np.array([(each.cpu, each.memory) for each in config.executor_classes]).T
+    cpu, memory = np.array(
+        [(executor_class.cpu, executor_class.memory) for executor_class in config.executor_classes]
+    ).T
     fits: NDArray[np.bool_] = (stages["cpu"][:, None] <= cpu) & (stages["memory"][:, None] <= memory)
     if not fits.any(axis=1).all():
         check_demands(config, sequence)

@@ -56,8 +56,8 @@ def _table(context: Any, builder: Any, _: Any, block: Any, name: str) -> Any:
     word = ir.IntType(64)
 
     def load(offset: int) -> Any:
-        place = builder.gep(block, [ir.Constant(word, offset)])
-        return builder.load(builder.bitcast(place, word.as_pointer()))
+        address = builder.gep(block, [ir.Constant(word, offset)])
+        return builder.load(builder.bitcast(address, word.as_pointer()))
 
     data_type = context.get_data_type(kind.dtype).as_pointer()
     if is_address:

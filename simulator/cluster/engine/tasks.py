@@ -94,8 +94,8 @@ def redraw_running(state, now):
     """Redraw the durations of running tasks, given how long they have run."""
     size = state.cluster[0].num_running
     state.cluster[0].num_running = 0
-    for place in range(size):
-        running = state.heap[place]
+    for index in range(size):
+        running = state.heap[index]
         executor, order, finish = running.executor, running.order, running.time
         if finish > now:
             finish = _redraw(state, executor, finish, now)
@@ -286,8 +286,8 @@ def refresh(state, job):
 @inner
 def first_schedulable(state, class_id):
     """Return the first schedulable stage of the live jobs, in order of arrival; -1 if none is. No round is open."""
-    for place in range(state.cluster[0].num_live):
-        job = state.live[place]
+    for index in range(state.cluster[0].num_live):
+        job = state.live[index]
         refresh(state, job)
         stage = state.pools[job * state.cluster[0].num_classes + class_id].first_open
         if stage >= 0:
@@ -313,15 +313,15 @@ def _put(place, time, order, executor):
 def push(state, time, order, executor):
     """Add a running task to the heap."""
     heap = state.heap
-    place = state.cluster[0].num_running
+    index = state.cluster[0].num_running
     state.cluster[0].num_running += 1
-    while place > 0:
-        parent = heap[(place - 1) >> 1]
+    while index > 0:
+        parent = heap[(index - 1) >> 1]
         if not is_before(time, order, parent):
             break
-        _put(heap[place], parent.time, parent.order, parent.executor)
-        place = (place - 1) >> 1
-    _put(heap[place], time, order, executor)
+        _put(heap[index], parent.time, parent.order, parent.executor)
+        index = (index - 1) >> 1
+    _put(heap[index], time, order, executor)
 
 
 @inner
@@ -336,13 +336,13 @@ def pop(state):
 @inner
 def remove(state, executor):
     """Remove the task of an executor from the heap: entries above it move down, then the first is removed."""
-    heap, place = state.heap, 0
-    while heap[place].executor != executor:
-        place += 1
-    while place > 0:
-        parent = heap[(place - 1) >> 1]
-        _put(heap[place], parent.time, parent.order, parent.executor)
-        place = (place - 1) >> 1
+    heap, index = state.heap, 0
+    while heap[index].executor != executor:
+        index += 1
+    while index > 0:
+        parent = heap[(index - 1) >> 1]
+        _put(heap[index], parent.time, parent.order, parent.executor)
+        index = (index - 1) >> 1
     pop(state)
 
 
@@ -350,15 +350,15 @@ def remove(state, executor):
 def _sift_down(state, time, order, executor):
     """Replace the first task of the heap."""
     heap, size = state.heap, state.cluster[0].num_running
-    place = 0
+    index = 0
     while True:
-        child = 2 * place + 1
+        child = 2 * index + 1
         if child >= size:
             break
         if child + 1 < size and is_before(heap[child + 1].time, heap[child + 1].order, heap[child]):
             child += 1
         if is_before(time, order, heap[child]):
             break
-        _put(heap[place], heap[child].time, heap[child].order, heap[child].executor)
-        place = child
-    _put(heap[place], time, order, executor)
+        _put(heap[index], heap[child].time, heap[child].order, heap[child].executor)
+        index = child
+    _put(heap[index], time, order, executor)

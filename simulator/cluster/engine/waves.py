@@ -35,13 +35,13 @@ GROUP = record(
 @compiled
 def fill_levels(levels, cells, values, warmup_ms):
     """Fill ``levels`` with means and variances of durations; ``cells`` and ``values`` are of a ``Packed`` profile."""
-    for number in range(len(levels)):
-        levels[number].level = cells[number].level
+    for index in range(len(levels)):
+        levels[index].level = cells[index].level
         for wave in range(3):
-            first = cells[number].first[wave]
-            cell = values[first : first + cells[number].count[wave]]
-            levels[number].mean_ms[wave] = cell.mean() + cells[number].cold[wave] * warmup_ms
-            levels[number].variance[wave] = cell.var()
+            first = cells[index].first[wave]
+            cell = values[first : first + cells[index].count[wave]]
+            levels[index].mean_ms[wave] = cell.mean() + cells[index].cold[wave] * warmup_ms
+            levels[index].variance[wave] = cell.var()
 
 
 @inner(arrays=True)
@@ -85,11 +85,11 @@ def estimate(times, work, limits, stages, turn, seats, children, levels, moving_
     ready = np.empty(num_stages, np.int64)  # stages in the order in which they become ready
     by_turn = np.empty(num_stages, np.int64)
     by_turn[turn] = np.arange(num_stages)
-    for number in range(len(limits)):
+    for index in range(len(limits)):
         executors, num_ready = 0, 0
         open_ms[:] = 0.0
         for stage in by_turn:
-            executors = min(executors + stages[stage].num_tasks, limits[number])
+            executors = min(executors + stages[stage].num_tasks, limits[index])
             open_parents[stage] = stages[stage].open_parents
             if open_parents[stage] == 0:
                 ready[num_ready] = stage
@@ -99,27 +99,27 @@ def estimate(times, work, limits, stages, turn, seats, children, levels, moving_
         for served in range(num_stages):
             stage = ready[served]
             now = open_ms[stage]
-            num_groups, end_ms, work[number, stage] = _serve(
+            num_groups, end_ms, work[index, stage] = _serve(
                 stages[stage], seats[stage], levels, now, groups, num_groups, executors, nearest, keeps_jvm
             )
             num_groups = _regroup(groups, num_groups)
-            times[number] = max(times[number], end_ms)
+            times[index] = max(times[index], end_ms)
             for edge in range(stages[stage].first_child, stages[stage].end_child):
                 child = children[edge]
                 open_parents[child] -= 1
                 open_ms[child] = max(open_ms[child], end_ms)
                 if open_parents[child] == 0:
-                    place = num_ready
-                    while place > served + 1 and (
-                        open_ms[ready[place - 1]] > open_ms[child]
+                    position = num_ready
+                    while position > served + 1 and (
+                        open_ms[ready[position - 1]] > open_ms[child]
                         or (
-                            open_ms[ready[place - 1]] == open_ms[child]
-                            and turn[ready[place - 1]] > turn[child]
+                            open_ms[ready[position - 1]] == open_ms[child]
+                            and turn[ready[position - 1]] > turn[child]
                         )
                     ):
-                        ready[place] = ready[place - 1]
-                        place -= 1
-                    ready[place] = child
+                        ready[position] = ready[position - 1]
+                        position -= 1
+                    ready[position] = child
                     num_ready += 1
 
 
@@ -133,9 +133,9 @@ def _serve(stage, seats, levels, open_ms, groups, num_groups, executors, nearest
     first_ms, first_variance = 0.0, 0.0
     left, working, end_ms, work_ms = stage.num_tasks, 0, 0.0, 0.0
     cold = 0
-    for place in range(num_groups):
-        groups[place].begun = 0
-        cold += groups[place].count * groups[place].cold
+    for index in range(num_groups):
+        groups[index].begun = 0
+        cold += groups[index].count * groups[index].cold
     while left > 0:
         earliest = _earliest(groups, num_groups, open_ms, seats > working)
         group = groups[earliest]
@@ -169,9 +169,9 @@ def _serve(stage, seats, levels, open_ms, groups, num_groups, executors, nearest
         left -= group.count
         end_ms = max(end_ms, group.free_ms)
     late = 0
-    for place in range(num_groups):
-        if groups[place].begun and groups[place].free_ms >= end_ms - rest_ms / 2:
-            late += groups[place].count
+    for index in range(num_groups):
+        if groups[index].begun and groups[index].free_ms >= end_ms - rest_ms / 2:
+            late += groups[index].count
     # Noise: executors get out of step, by half a task at most, and the last tasks take longer than other tasks.
     rounds, apart_ms, last_variance = stage.num_tasks / working - 1, 0.0, first_variance
     if rounds > 0:
@@ -186,9 +186,9 @@ def _serve(stage, seats, levels, open_ms, groups, num_groups, executors, nearest
 def _earliest(groups, num_groups, open_ms, seats_left):
     """Return the index of the group that takes the next task of the stage."""
     earliest, now = -1, math.inf
-    for place in range(num_groups):
-        if (groups[place].begun or seats_left) and max(groups[place].free_ms, open_ms) < now:
-            earliest, now = place, max(groups[place].free_ms, open_ms)
+    for index in range(num_groups):
+        if (groups[index].begun or seats_left) and max(groups[index].free_ms, open_ms) < now:
+            earliest, now = index, max(groups[index].free_ms, open_ms)
     return earliest
 
 
@@ -196,43 +196,43 @@ def _earliest(groups, num_groups, open_ms, seats_left):
 def _advance(groups, num_groups, now, open_ms, rest_ms, left, seats_left):
     """Run whole rounds of tasks on executors in step, until others become free; return the number of tasks."""
     in_step, until_ms = 0, math.inf
-    for place in range(num_groups):
-        if groups[place].begun and groups[place].free_ms <= now + rest_ms:
-            in_step += groups[place].count
-        elif groups[place].begun or seats_left:
-            until_ms = min(until_ms, max(groups[place].free_ms, open_ms))
+    for index in range(num_groups):
+        if groups[index].begun and groups[index].free_ms <= now + rest_ms:
+            in_step += groups[index].count
+        elif groups[index].begun or seats_left:
+            until_ms = min(until_ms, max(groups[index].free_ms, open_ms))
     rounds = max(left // in_step - 1, 0)
     if rounds * rest_ms > until_ms - now:
         rounds = int((until_ms - now) / rest_ms)
-    for place in range(num_groups):
-        if groups[place].begun and groups[place].free_ms <= now + rest_ms:
-            groups[place].free_ms += rounds * rest_ms
+    for index in range(num_groups):
+        if groups[index].begun and groups[index].free_ms <= now + rest_ms:
+            groups[index].free_ms += rounds * rest_ms
     return rounds * in_step
 
 
 @inner(arrays=True)
 def _regroup(groups, num_groups):
     """Sort the groups by time, and join the nearest ones while there are too many; return the number of groups."""
-    for place in range(1, num_groups):
-        while place > 0 and groups[place].free_ms < groups[place - 1].free_ms:
-            one, other = groups[place - 1], groups[place]
+    for index in range(1, num_groups):
+        while index > 0 and groups[index].free_ms < groups[index - 1].free_ms:
+            one, other = groups[index - 1], groups[index]
             one.free_ms, other.free_ms = other.free_ms, one.free_ms
             one.count, other.count = other.count, one.count
             one.cold, other.cold = other.cold, one.cold
-            place -= 1
+            index -= 1
     while True:
         first, gap_ms = -1, math.inf if num_groups > MOST_GROUPS else 0.0
-        for place in range(num_groups - 1):
-            apart_ms = groups[place + 1].free_ms - groups[place].free_ms
-            if apart_ms <= gap_ms and groups[place].cold == groups[place + 1].cold:
-                first, gap_ms = place, apart_ms
+        for index in range(num_groups - 1):
+            apart_ms = groups[index + 1].free_ms - groups[index].free_ms
+            if apart_ms <= gap_ms and groups[index].cold == groups[index + 1].cold:
+                first, gap_ms = index, apart_ms
         if first < 0:
             return num_groups
         joined, later = groups[first], groups[first + 1]
         joined.count += later.count
         joined.free_ms += gap_ms * later.count / joined.count
-        for place in range(first + 1, num_groups - 1):
-            groups[place].free_ms = groups[place + 1].free_ms
-            groups[place].count = groups[place + 1].count
-            groups[place].cold = groups[place + 1].cold
+        for index in range(first + 1, num_groups - 1):
+            groups[index].free_ms = groups[index + 1].free_ms
+            groups[index].count = groups[index + 1].count
+            groups[index].cold = groups[index + 1].cold
         num_groups -= 1

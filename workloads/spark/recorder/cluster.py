@@ -58,10 +58,10 @@ def java_version() -> str:
     if program is None or not Path(program).is_file():
         raise RecorderError(f"Java is not installed; Spark needs Java {MIN_JAVA}")
     output = subprocess.run([program, "-version"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "(?:1\.)?(\d+)[^"]*"', output)
-    if not found or int(found[1]) < MIN_JAVA:
+    match = re.search(r'version "(?:1\.)?(\d+)[^"]*"', output)
+    if not match or int(match[1]) < MIN_JAVA:
         raise RecorderError(f"Spark needs Java {MIN_JAVA}, but {program} is {output.splitlines()[:1]}")
-    return found[0].split('"')[1]
+    return match[0].split('"')[1]
 
 
 def spark_home() -> Path:
@@ -70,10 +70,10 @@ def spark_home() -> Path:
     Raises:
         RecorderError: pyspark is not installed.
     """
-    found = importlib.util.find_spec("pyspark")
-    if found is None or found.origin is None:
+    package = importlib.util.find_spec("pyspark")
+    if package is None or package.origin is None:
         raise RecorderError("pyspark is not installed: pip install -e '.[spark]'")
-    return Path(found.origin).parent
+    return Path(package.origin).parent
 
 
 def free_port() -> int:
@@ -112,8 +112,8 @@ class StandaloneCluster:
             settings = {"spark.master": self.master_url, **self.settings}
             lines = "".join(f"{key} {value}\n" for key, value in settings.items())
             (self.folder / "conf" / "spark-defaults.conf").write_text(lines, encoding="utf-8")
-            for number in range(self.workers or self.num_slots):
-                self._start_worker(number)
+            for index in range(self.workers or self.num_slots):
+                self._start_worker(index)
         except BaseException:
             self.stop()
             raise

@@ -99,20 +99,20 @@ def random_mixtures(
         executors: maximum numbers of executors of an application.
     """
     mixtures = []
-    for number, held in itertools.product(range(count), executors):
-        drawn = random.Random(f"{seed}/{number}")
+    for index, held in itertools.product(range(count), executors):
+        drawn = random.Random(f"{seed}/{index}")
         intervals = [round(drawn.expovariate(1 / mean_interval_s), 3) for _ in range(size - 1)]
-        name = f"mix{seed}.{number:02d}_{_file_part(layout)}_n{held}"
+        name = f"mix{seed}.{index:02d}_{_file_part(layout)}_n{held}"
         applications = tuple(
             Application(
-                name=f"{name}_a{place:02d}",
+                name=f"{name}_a{index:02d}",
                 query=drawn.choice(queries),
                 scale_factor=drawn.choice(scale_factors),
                 executors=held,
                 layout=layout,
                 wait_for_executors=False,
             )
-            for place in range(size)
+            for index in range(size)
         )
         mixtures.append(Mixture(name, applications, tuple(itertools.accumulate(intervals, initial=0.0))))
     return mixtures
@@ -209,15 +209,15 @@ def _record(options: argparse.Namespace, command: list[str]) -> int:
     manifest.begin_campaign(command)
     failures = 0
     with StandaloneCluster(out / "cluster", num_slots, pin=options.pin) as cluster:
-        for number, (kind, name, record) in enumerate(todo, start=1):
+        for index, (kind, name, record) in enumerate(todo, start=1):
             try:
                 measured = record(cluster)
             except RecorderError as error:
                 failures += 1
-                print(f"{number}/{len(todo)} failed: {error}", file=sys.stderr, flush=True)
+                print(f"{index}/{len(todo)} failed: {error}", file=sys.stderr, flush=True)
                 continue
             manifest.add(kind, name, measured)
-            print(f"{number}/{len(todo)} {_summary(name, measured)}", flush=True)
+            print(f"{index}/{len(todo)} {_summary(name, measured)}", flush=True)
     if failures:
         raise RecorderError(f"{failures} of {len(todo)} failed; run the command again to repeat them")
     shutil.rmtree(cluster.folder)
@@ -315,7 +315,7 @@ def _positive_float(text: str) -> float:
 
 def _queries(text: str) -> list[int]:
     """Parse numbers and ranges of TPC-H queries, such as 1,3,5-9."""
-    found: list[int] = []
+    queries: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition("-")
         low, high = whole_in(first), whole_in(last or first)
@@ -323,8 +323,8 @@ def _queries(text: str) -> list[int]:
             raise argparse.ArgumentTypeError(f"{text!r} is not a list such as 1,3,5-9")
         if not 1 <= low <= high <= NUM_QUERIES:
             raise argparse.ArgumentTypeError(f"the queries are 1 to {NUM_QUERIES}, not {text}")
-        found += range(low, high + 1)
-    return found
+        queries += range(low, high + 1)
+    return queries
 
 
 def _file_part(layout: Layout) -> str:
