@@ -241,6 +241,7 @@ GRID_METRICS: dict[str, Metric] = {
         ".2f",
         lambda record: _grid_completion(record) / np.maximum(record.jobs.duration, 1),
         per_job=True,
+        interval=True,
         meaning="completion time over duration, mean over jobs",
     ),
     "completion": Metric(
@@ -248,6 +249,7 @@ GRID_METRICS: dict[str, Metric] = {
         ".2f",
         _grid_completion,
         per_job=True,
+        interval=True,
         meaning="steps from entering to finishing, mean over jobs",
     ),
     "waiting": Metric(
@@ -255,12 +257,14 @@ GRID_METRICS: dict[str, Metric] = {
         ".2f",
         lambda record: _grid_completion(record) - record.jobs.duration,
         per_job=True,
+        interval=True,
         meaning="steps from entering to starting, mean over jobs",
     ),
     "makespan": Metric(
         "Makespan (steps)",
         ".2f",
         lambda record: record.makespan,
+        interval=True,
         meaning="steps until all jobs are finished",
     ),
     "utilisation": Metric(
@@ -268,6 +272,7 @@ GRID_METRICS: dict[str, Metric] = {
         ".2f",
         lambda record: record.utilisation,
         more_is_better=True,
+        interval=True,
         meaning="share of all units in use until then",
     ),
 }

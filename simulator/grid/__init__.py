@@ -10,19 +10,7 @@ In the order of the paper (Resource Management with Deep Reinforcement Learning,
 Several machines and the weights of the reward are those of its successor (Chen, Xu and Wu, arXiv 1711.07440).
 """
 
-from simulator.grid.config import DEEPRM, PAPER, GridConfig, GridSemantics, Objective, Picture
-from simulator.grid.env import GridEnv
-from simulator.grid.grid import Grid
-from simulator.grid.record import GridRecord
+import lazy_loader
 
-__all__ = [
-    "DEEPRM",
-    "PAPER",
-    "Grid",
-    "GridConfig",
-    "GridEnv",
-    "GridRecord",
-    "GridSemantics",
-    "Objective",
-    "Picture",
-]
+# Names in ``__init__.pyi`` are imported on first use, since a grid does not need the environments.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
