@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from decima.policy.files import checked, checked_weights, read_archive, read_head, write_policy
-from decima.policy.grid_config import GridPolicyConfig, Mask
+from decima.policy.files import checked_weights, read_archive, write_policy
+from decima.policy.grid_config import HEAD, VERSION, GridPolicyConfig, Mask, parse_head
 from decima.policy.parts import NotFiniteError, PolicyFileError
 from simulator.compiled import ANY_ORDER, compiled, inner
 from simulator.grid.config import GridConfig
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CLONING", "COMPARED", "VALIDATED", "GridActor", "PictureLinear", "Resources", "View", "add_outer",
-    "build_actor", "build_network", "load_network", "log_probabilities", "look", "read_about", "save_network",
+    "build_actor", "build_network", "load_network", "log_probabilities", "look", "save_network",
     "sum_taken",
 ]  # fmt: skip
 
@@ -323,10 +323,6 @@ def log_probabilities(network: nn.Module, pictures: Tensor, allowed: Tensor | No
     return scores.log_softmax(dim=1)
 
 
-VERSION = 2
-HEAD = "network"
-
-
 def save_network(path: Path, network: nn.Module, config: GridPolicyConfig, about: Mapping[str, Any]) -> None:
     """Write an actor's network, built by ``build_actor(config)``, atomically; see ``decima.policy.files``."""
     arrays = {name: weight.detach().cpu().numpy() for name, weight in network.state_dict().items()}
@@ -341,7 +337,7 @@ def load_network(path: Path) -> tuple[nn.Module, GridPolicyConfig]:
             configuration.
     """
     arrays = read_archive(path)
-    config, _ = _head(path, arrays)
+    config, _ = parse_head(path, arrays)
     try:
         with torch.device("meta"):  # allocates nothing, whatever the file's sizes are
             network = build_actor(config)
@@ -352,19 +348,3 @@ def load_network(path: Path) -> tuple[nn.Module, GridPolicyConfig]:
     weights = checked_weights(path, arrays, shapes)
     network.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()}, assign=True)
     return network, config
-
-
-def read_about(path: Path) -> dict[str, Any]:
-    """Return the information about the training in a policy file.
-
-    Raises:
-        PolicyFileError: the file or its text is malformed; weights are not checked.
-    """
-    return _head(path, read_archive(path))[1]
-
-
-def _head(path: Path, arrays: Mapping[str, Any]) -> tuple[GridPolicyConfig, dict[str, Any]]:
-    if HEAD not in arrays:
-        raise PolicyFileError(f"{path}: not a network for a grid: expected the text {HEAD!r}")
-    config, about = read_head(path, arrays, HEAD, VERSION)
-    return checked(path, GridPolicyConfig, config, "config"), about

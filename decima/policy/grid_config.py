@@ -1,25 +1,34 @@
 """Settings of DeepRM: the grid, its jobs, and the network that schedules them. This module does not import PyTorch.
 
-They are sections of the settings of a training, see ``decima.learning.grid.config``. A policy file contains those of
-the grid and the network.
+They are sections of the settings of a training, see ``decima.learning.grid.config``. The JSON text of a policy file
+contains those of the grid and the network.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import model_validator
 
+from decima.policy.files import checked, read_archive, read_head
+from decima.policy.parts import PolicyFileError
 from decima.settings import Count, Positive, Section, Share, Whole, described
 from simulator.grid.config import DEEPRM, PAPER, GridConfig, Objective, Picture
 from workloads.grid_jobs import DISTRIBUTIONS, JobDistribution, JobSets, draw_jobs
 from workloads.sources.swf import SwfLog, read_swf, swf_jobs
 
-__all__ = ["GridPolicyConfig", "GridSection", "JobsSection", "Mask", "NetworkSection"]
+__all__ = [
+    "GridPolicyConfig", "GridSection", "JobsSection", "Mask", "NetworkSection", "parse_head", "read_about",
+]  # fmt: skip
+
+#: Name of the array with the JSON text in a policy file, and format version; see ``decima.policy.files``.
+HEAD, VERSION = "network", 2
+
 
 #: Kind of action mask, see ``decima.policy.grid.GridActor``.
 Mask = Literal["all", "bookable", "startable"]
@@ -148,3 +157,24 @@ class JobsSection(Section):
     def highest_load(self, grid: GridConfig) -> float:
         """Return the load with a job in every step; infinite for a log."""
         return math.inf if self.log is not None else self.distribution_on(grid).load(1.0)
+
+
+def parse_head(path: Path, arrays: Mapping[str, Any]) -> tuple[GridPolicyConfig, dict[str, Any]]:
+    """Return the configuration and the information about the training in the arrays of a policy file.
+
+    Raises:
+        PolicyFileError: the text is missing or malformed.
+    """
+    if HEAD not in arrays:
+        raise PolicyFileError(f"{path}: not a network for a grid: expected the text {HEAD!r}")
+    config, about = read_head(path, arrays, HEAD, VERSION)
+    return checked(path, GridPolicyConfig, config, "config"), about
+
+
+def read_about(path: Path) -> dict[str, Any]:
+    """Return the information about the training in a policy file.
+
+    Raises:
+        PolicyFileError: the file or its text is malformed; weights are not checked.
+    """
+    return parse_head(path, read_archive(path))[1]

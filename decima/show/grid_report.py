@@ -19,8 +19,7 @@ from decima.evaluation.grid import (
     network_name,
 )
 from decima.evaluation.metrics import GRID_METRICS, Interval, ShownMetric
-from decima.policy.grid import read_about
-from decima.policy.grid_config import GridSection, JobsSection
+from decima.policy.grid_config import GridSection, JobsSection, read_about
 from decima.settings import parse_settings
 from decima.show.style import draw_band, draw_bars, finish_axes, legend_beside, new_axes, new_figure, styles
 from decima.show.tables import interval_text, table_of

@@ -25,7 +25,7 @@ from decima.evaluation.grid import (
 )
 from decima.evaluation.metrics import GRID_METRICS
 from decima.learning.metrics import read_metrics
-from decima.policy.grid import read_about
+from decima.policy.grid_config import read_about
 from decima.policy.threads import one_thread
 from decima.schedulers.grid import play
 from decima.show import style

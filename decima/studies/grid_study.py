@@ -18,7 +18,7 @@ from decima.evaluation.metrics import GRID_METRICS, compare_metrics
 from decima.learning.grid.config import RECIPES, DeepRMConfig
 from decima.learning.grid.train import GridTraining
 from decima.learning.trainings import train_all
-from decima.policy.grid import read_about
+from decima.policy.grid_config import read_about
 from decima.settings import read_settings
 from decima.show.grid_report import best_scheduler, mean_text, table_by_condition
 from decima.show.tables import table_of

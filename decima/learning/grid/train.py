@@ -44,9 +44,9 @@ from decima.policy.grid import (
     build_network,
     load_network,
     log_probabilities,
-    read_about,
     save_network,
 )
+from decima.policy.grid_config import read_about
 from decima.policy.parts import PolicyFileError
 from decima.registry import make_grid_scheduler
 from decima.schedulers.grid import GridScheduler, ShortestJobFirst

@@ -6,7 +6,7 @@ from click.testing import CliRunner, Result
 
 from decima.cli.main import cli
 from decima.learning.metrics import read_metrics
-from decima.policy.grid import read_about
+from decima.policy.grid_config import read_about
 from tests.decima.cli.commands import succeeded
 from tests.decima.learning.grid.examples import small
 from tests.workloads.sources.test_swf import line, write

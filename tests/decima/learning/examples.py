@@ -14,7 +14,8 @@ from decima.learning import ClusterTraining, GridTraining, IterationReport, Trai
 from decima.learning.checkpoint import load_checkpoint
 from decima.learning.loop import CHECKPOINT, POLICY, TrainingLoop
 from decima.policy.files import load_policy, read_about
-from decima.policy.grid import load_network, read_about as read_about_network
+from decima.policy.grid import load_network
+from decima.policy.grid_config import read_about as read_about_network
 from tests.decima.learning.cluster.examples import small as small_cluster
 from tests.decima.learning.grid.examples import small as small_grid
 

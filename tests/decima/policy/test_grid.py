@@ -29,10 +29,9 @@ from decima.policy.grid import (
     load_network,
     log_probabilities,
     look,
-    read_about,
     save_network,
 )
-from decima.policy.grid_config import GridPolicyConfig, GridSection, Mask, NetworkSection
+from decima.policy.grid_config import GridPolicyConfig, GridSection, Mask, NetworkSection, read_about
 from decima.policy.parts import NotFiniteError
 from simulator.grid import DEEPRM, PAPER, GridConfig
 from tests.cases import cases
