@@ -17,7 +17,8 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from workloads.errors import DecimaError, did_you_mean
-from workloads.reading import place_name, read_bytes
+from workloads.reading import read_bytes
+from workloads.sources import file_format
 from workloads.sources.file_format import first_error
 
 __all__ = [
@@ -129,10 +130,7 @@ def first_problem(error: ValidationError, model: type[BaseModel] | None = None) 
     first = error.errors()[0]
     if first["type"] == "extra_forbidden" and model is not None and issubclass(model, Section):
         return first_error(error, model, _keys_with_last_part(model, first["loc"][-1], first["input"]))
-    if first["type"] != "value_error":
-        return first_error(error, model)
-    place, problem = place_name(first["loc"]), str(first["ctx"]["error"])
-    return f"{place}: {problem}" if place else problem
+    return file_format.first_problem(error, model)
 
 
 def _keys_with_last_part(model: type[Section], name: Any, value: Any) -> list[str]:

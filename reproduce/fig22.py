@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 
 import decima
-from decima.policy.config import PROFILED_POLICY
+from decima.policy.presets import PROFILED_POLICY
 from reproduce.common import Result, plot_means, train
 
 #: Input features of the policy that depend on task durations.

@@ -8,8 +8,13 @@ from functools import lru_cache
 from pathlib import Path
 
 from decima.evaluation.conditions import Conditions
-from decima.policy.distribution import Distribution, is_similar, out_of_distribution, summarise
-from decima.policy.files import read_trained_on
+from decima.policy.distribution import (
+    Distribution,
+    is_similar,
+    out_of_distribution,
+    read_trained_on,
+    summarise,
+)
 from decima.policy.shipped import BATCHES_ONLY, SHIPPED, default_policies, objective_policy, specialists
 
 __all__ = ["best_fit", "evaluation_setting", "misfits"]

@@ -53,7 +53,7 @@ def policy_card(name: str, about: Mapping[str, Any]) -> str:
 
     Args:
         about: information in the policy file, see ``decima.policy.files.read_about``. An optional text ``note``, which
-            ``decima.policy.files.add_about`` can add, is copied to the card.
+            ``decima.policy.save.add_about`` can add, is copied to the card.
     """
     validation, config = about["validation"], about["config"]
     reward = config.get("cluster", {}).get("reward", "jct")

@@ -1,12 +1,14 @@
 from .compiled.graphs import Graphs
-from .config import PRESETS, Feature, PolicyConfig
-from .distribution import Distribution
+from .config import Feature, PolicyConfig
+from .distribution import Distribution, read_trained_on
 from .encoder import Embeddings, Encoder, GraphTensors, LimitHead, StageHead
 from .features import JobFeature, StageFeature
-from .files import load_actor, load_policy, policy_path, read_about, read_trained_on, save_policy
+from .files import load_actor, load_policy, policy_path, read_about
 from .grid import COMPARED, GridActor, load_network
 from .parts import NotFiniteError, PartError, PolicyFileError, allow_parts
 from .policy import Policy
+from .presets import PRESETS
+from .save import save_policy
 from .scheduler import Actor, Choices, Featurizer, NeuralScheduler
 from .threads import one_thread
 

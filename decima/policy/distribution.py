@@ -10,19 +10,21 @@ import math
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
+from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from decima.policy.files import TRAINED_ON, checked, policy_path, read_about
 from simulator.cluster.alone import known_sequence
 from simulator.cluster.config import ClusterConfig, Knowledge
 from workloads.arrivals import JobSequence
 
 __all__ = [
     "QUANTITIES", "Distribution", "Quantity", "Spread", "format_quantity", "is_similar",
-    "out_of_distribution", "summarise",
+    "out_of_distribution", "read_trained_on", "summarise",
 ]  # fmt: skip
 
 #: Probabilities of the quantiles of a ``Spread``.
@@ -249,6 +251,21 @@ def summarise(samples: Iterable[tuple[ClusterConfig, JobSequence]]) -> Distribut
         ),
         absent=_spread([_absent(cluster) for cluster, _ in met]),
     )
+
+
+def read_trained_on(path: str | Path) -> Distribution | None:
+    """Return the training distribution of a policy; None if the policy file does not contain it.
+
+    Args:
+        path: path of a policy file, or name of a shipped policy.
+
+    Raises:
+        PolicyFileError: the file, its text or its training distribution is malformed.
+    """
+    about = read_about(path)
+    if TRAINED_ON not in about:
+        return None
+    return checked(policy_path(path), Distribution, about[TRAINED_ON], f"about.{TRAINED_ON}")
 
 
 def out_of_distribution(trained: Distribution, here: Distribution) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
+from graphlib import TopologicalSorter
 from typing import NamedTuple
 
 import numpy as np
@@ -174,9 +175,7 @@ def published_message_order(profile: JobProfile) -> NDArray[np.int32]:
 
 def _children_first(profile: JobProfile) -> list[int]:
     """Return the stages in an order with children before parents."""
-    import networkx as nx  # slow to import, and needed for networks only
-
-    return list(reversed(list(nx.topological_sort(profile.to_networkx()))))
+    return list(TopologicalSorter(dict(enumerate(profile.children))).static_order())
 
 
 def _sorted(messages: list[tuple[int, int, int]]) -> NDArray[np.int32]:

@@ -1,4 +1,4 @@
-"""Read and write policy files: NumPy archives of plain arrays, so that reading a policy never executes code.
+"""Read policy files: NumPy archives of plain arrays, so that reading a policy never executes code.
 
 The array ``policy`` is JSON text with the format version, the policy's configuration (``config``) and free
 information about the training (``about``). The other arrays are weights: ``NETWORK.LAYER.weight`` (float32,
@@ -9,7 +9,6 @@ information about the training (``about``). The other arrays are weights: ``NETW
 from __future__ import annotations
 
 import io
-import json
 import math
 import zipfile
 from collections.abc import Mapping
@@ -21,24 +20,21 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
 
 from decima import policy
-from decima.outputs import atomic_path
-from decima.policy.config import DECIMA_SIM_POLICY, PolicyConfig
-from decima.policy.distribution import Distribution
+from decima.policy.config import PolicyConfig
 from decima.policy.parts import PartError, PolicyFileError, find_allowed_part
 from decima.policy.shipped import SHIPPED
 from decima.schedulers.former_names import FORMER_RULES
-from decima.settings import first_problem
 from workloads.errors import did_you_mean
 from workloads.reading import open_regular, parse_json
+from workloads.sources.file_format import first_problem
 
 if TYPE_CHECKING:
     from decima.policy.policy import Policy
     from decima.policy.scheduler import Actor
 
 __all__ = [
-    "TRAINED_ON", "add_about", "checked", "checked_weights", "load_actor", "load_policy", "make_actor",
-    "policy_path", "read_about", "read_archive", "read_head", "read_trained_on", "save_policy",
-    "write_archive", "write_policy",
+    "TRAINED_ON", "checked", "checked_weights", "load_actor", "load_policy", "make_actor", "policy_path", "read_about",
+    "read_archive", "read_head",
 ]  # fmt: skip
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -141,24 +137,12 @@ def read_about(path: str | Path) -> dict[str, Any]:
         path: path of a policy file, or name of a shipped policy.
 
     Raises:
-        PolicyFileError: the file or its text is malformed. Weights and custom parts are not checked.
+        PolicyFileError: the file or its text is malformed. Weights, custom parts and the training distribution are
+            not checked.
     """
     path = policy_path(path)
     arrays = read_archive(path)
     return _head(path, arrays)[1] if HEAD in arrays else {}
-
-
-def read_trained_on(path: str | Path) -> Distribution | None:
-    """Return the training distribution of a policy; None if the policy file does not contain it.
-
-    Args:
-        path: path of a policy file, or name of a shipped policy.
-
-    Raises:
-        PolicyFileError: see ``read_about``.
-    """
-    about = read_about(path)
-    return Distribution.model_validate(about[TRAINED_ON]) if TRAINED_ON in about else None
 
 
 def _read(path: Path) -> tuple[PolicyConfig, dict[str, NDArray[Any]]]:
@@ -166,7 +150,7 @@ def _read(path: Path) -> tuple[PolicyConfig, dict[str, NDArray[Any]]]:
     arrays = read_archive(path)
     if HEAD not in arrays and any(array.dtype.kind == "U" for array in arrays.values()):
         raise PolicyFileError(f"{path}: a policy of decima deeprm train; expected one of decima train")
-    config = _head(path, arrays)[0] if HEAD in arrays else DECIMA_SIM_POLICY
+    config = _head(path, arrays)[0] if HEAD in arrays else policy.PRESETS["decima-sim"]
     arrays.pop(HEAD, None)
     for part in config.custom_parts:
         try:
@@ -180,8 +164,6 @@ def _head(path: Path, arrays: Mapping[str, NDArray[Any]]) -> tuple[PolicyConfig,
     config, about = read_head(path, arrays, HEAD, VERSION)
     if (rule := str(config.get("rule"))) in FORMER_RULES:
         config["rule"] = FORMER_RULES[rule]
-    if TRAINED_ON in about:
-        checked(path, Distribution, about[TRAINED_ON], f"about.{TRAINED_ON}")
     return checked(path, PolicyConfig, config, "policy config"), about
 
 
@@ -197,69 +179,7 @@ def checked(path: Path, model: type[Model], value: object, place: str) -> Model:
         raise PolicyFileError(f"{path}: {place}: {first_problem(error, model)}") from None
 
 
-# Writing.
-
-
-def save_policy(path: str | Path, policy: Actor | Policy, about: Mapping[str, Any] | None = None) -> None:
-    """Write a policy file atomically.
-
-    Args:
-        path: path of the file, by convention with the suffix ``.npz``.
-        policy: policy to write.
-        about: JSON-compatible information about the training, such as its command and results.
-    """
-    write_policy(Path(path), policy.config, policy.arrays, about or {}, HEAD, VERSION)
-
-
-def add_about(path: Path, more: Mapping[str, Any]) -> dict[str, Any]:
-    """Add information about the training to a policy file, for clusters or for DeepRM's grid.
-
-    Args:
-        path: path of the file, which is rewritten.
-        more: JSON-compatible information by key; replaces keys that exist.
-
-    Returns:
-        All information about the training in the new file.
-
-    Raises:
-        PolicyFileError: see ``read_archive``.
-    """
-    arrays = read_archive(path)
-    [name] = [name for name, array in arrays.items() if array.dtype.kind == "U"]
-    head = json.loads(str(arrays[name]))
-    head["about"] |= more
-    write_archive(path, arrays | {name: np.array(json.dumps(head))})
-    return dict(head["about"])
-
-
 # Archives of arrays, shared with networks for DeepRM's grid.
-
-
-def write_policy(
-    path: Path,
-    config: BaseModel,
-    arrays: Mapping[str, NDArray[Any]],
-    about: Mapping[str, Any],
-    head: str,
-    version: int,
-) -> None:
-    """Write a policy file atomically.
-
-    Args:
-        config: configuration of the policy.
-        arrays: weights by name.
-        about: JSON-compatible information about the training, such as its command and results.
-        head: name of the array with the JSON text.
-        version: format version.
-    """
-    text = json.dumps({"version": version, "config": config.model_dump(mode="json"), "about": dict(about)})
-    write_archive(path, {head: np.array(text), **arrays})
-
-
-def write_archive(path: Path, arrays: Mapping[str, Any]) -> None:
-    """Write named arrays atomically."""
-    with atomic_path(path) as partial, partial.open("wb") as file:
-        np.savez_compressed(file, **arrays)
 
 
 def read_archive(path: Path) -> dict[str, NDArray[Any]]:

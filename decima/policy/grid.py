@@ -16,9 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from decima.policy.files import checked_weights, read_archive, write_policy
+from decima.policy.files import checked_weights, read_archive
 from decima.policy.grid_config import HEAD, VERSION, GridPolicyConfig, Mask, parse_head
 from decima.policy.parts import NotFiniteError, PolicyFileError
+from decima.policy.save import write_policy
 from simulator.compiled import ANY_ORDER, compiled, inner
 from simulator.grid.config import GridConfig
 from workloads.errors import ConfigError

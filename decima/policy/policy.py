@@ -331,7 +331,7 @@ class Policy(nn.Module):
 
     @property
     def packed(self) -> tuple[Any, ...] | None:
-        """See ``decima.policy.scheduler.Network.packed``."""
+        """See ``decima.policy.scheduler.InferenceNetwork.packed``."""
         return self._current_actor().packed if self.config.is_compiled else None
 
     def _current_actor(self) -> Actor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -31,8 +32,6 @@ from decima.policy.config import PolicyConfig
 from decima.policy.features import custom_columns, fill_columns, message_order, published_message_order
 from decima.policy.parts import PolicyFileError
 from decima.schedulers.base import NO_RULE
-from decima.schedulers.objectives import Atc
-from decima.schedulers.srpt import Srpt, TunedSrpt
 from simulator.cluster.alone import useful_parallelism
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
@@ -50,27 +49,29 @@ LASTING_MOVES = 8.0
 WORTH_WAITING, WORTH_LEAVING, WORTH_MOVING = 8.0, 8.0, 3.0
 #: Random numbers of greedy choices, which are not used.
 NO_UNIFORMS = np.zeros((1, 4))
-#: Rules that a policy can know, by name.
-RULES: dict[str, type[Srpt] | type[Atc]] = {"srpt": Srpt, "srpt-tuned": TunedSrpt, "atc": Atc}
+#: Rules that a policy can know: name -> module in ``decima.schedulers``, and class.
+RULES = {"srpt": ("srpt", "Srpt"), "srpt-tuned": ("srpt", "TunedSrpt"), "atc": ("objectives", "Atc")}
 #: Per-profile cache: messages, and useful parallelism at each of ``COST_EXPONENTS`` (0 if no feature needs that).
 _Known = tuple[NDArray[np.int32], tuple[int, ...]]
 
 
-def make_rule(config: PolicyConfig) -> Srpt | Atc:
+def make_rule(config: PolicyConfig) -> Any:
     """Make the rule whose decisions are features of a policy.
 
     Raises:
         PolicyFileError: the rule has no constant of a given name.
     """
+    module, name = RULES[config.rule]
+    rule = getattr(import_module(f"decima.schedulers.{module}"), name)
     try:
-        return RULES[config.rule](**config.rule_constants)
+        return rule(**config.rule_constants)
     except TypeError:
         raise PolicyFileError(
             f"rule_constants: {config.rule} does not have all constants {', '.join(config.rule_constants)}"
         ) from None
 
 
-class Network(Protocol):
+class InferenceNetwork(Protocol):
     """Interface of networks for inference: ``Actor``, or ``decima.policy.policy.Policy`` with gradients."""
 
     config: PolicyConfig
@@ -129,7 +130,7 @@ class NeuralScheduler:
 
     learned = True
 
-    def __init__(self, policy: Network, sample_seed: int | None = None, guard: bool = True) -> None:
+    def __init__(self, policy: InferenceNetwork, sample_seed: int | None = None, guard: bool = True) -> None:
         self.policy = policy
         self.sample_seed = sample_seed
         self._featurizer = Featurizer(policy.config, guard=guard)
@@ -214,7 +215,7 @@ class Featurizer:
     def choose(
         self,
         observation: Observation,
-        policy: Network,
+        policy: InferenceNetwork,
         uniforms: NDArray[np.float64] | None = None,
         keeps_graph: bool = False,
     ) -> Choice:
@@ -381,7 +382,7 @@ class Actor:
                 shapes.append((weight.shape[1], weight.shape[0], offset))
                 weights += [weight.T.reshape(-1), bias]
                 offset += weight.size + bias.size
-        self.network = layers.Network(
+        self.network = layers.NetworkArrays(
             weights=np.concatenate(weights),
             layers=np.array(shapes),
             first_layer=np.cumsum([0, *num_layers]),

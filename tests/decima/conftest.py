@@ -12,9 +12,9 @@ from decima.policy.shipped import SHIPPED
 
 def save_small_policy(path: Path, seed: int) -> Path:
     """Write an untrained policy."""
-    from decima.policy.config import PAPER_POLICY  # PyTorch takes long, and few tests need it
-    from decima.policy.files import save_policy
     from decima.policy.policy import Policy
+    from decima.policy.presets import PAPER_POLICY  # PyTorch takes long, and few tests need it
+    from decima.policy.save import save_policy
     from tests.decima.policy.examples import changed
 
     save_policy(path, Policy(changed(PAPER_POLICY, embedding=2, hidden=(3,), head_hidden=(3,)), seed))

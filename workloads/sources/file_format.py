@@ -277,6 +277,15 @@ _EXPECTED = {
 }
 
 
+def first_problem(invalid: ValidationError, model: type[BaseModel] | None = None) -> str:
+    """Describe validation errors as ``first_error``; an error that a validator raised keeps its own words."""
+    error = invalid.errors()[0]
+    if error["type"] != "value_error":
+        return first_error(invalid, model)
+    place, problem = place_name(error["loc"]), str(error["ctx"]["error"])
+    return f"{place}: {problem}" if place else problem
+
+
 def first_error(
     invalid: ValidationError, model: type[BaseModel] | None = None, elsewhere: Sequence[str] = ()
 ) -> str:

@@ -18,8 +18,9 @@ from pydantic import (
 
 from decima import settings
 from decima.learning.cluster.settings import AttributesSection
-from decima.policy.config import PRESETS, Feature, PolicyConfig
+from decima.policy.config import Feature, PolicyConfig
 from decima.policy.parts import PartError, build_part, built_in_or_custom, check_part, is_custom
+from decima.policy.presets import PRESETS
 from decima.policy.scheduler import make_rule
 from decima.registry import make_scheduler
 from decima.schedulers.base import SchedulerError
@@ -87,7 +88,7 @@ class PolicySection(Section):
     FREE: ClassVar[Mapping[str, type[BaseModel]]] = {"overrides": PolicyConfig}
 
     preset: Literal["general", "profiled", "packing", "packing-told", "shortcut", "paper", "decima-sim"] = (
-        described("shortcut", "preset, see decima.policy.config.PRESETS")
+        described("shortcut", "preset, see decima.policy.PRESETS")
     )
     overrides: dict[str, Any] = described(
         {}, "fields of decima.policy.config.PolicyConfig that differ from the preset"

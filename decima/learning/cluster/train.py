@@ -49,9 +49,10 @@ from decima.learning.metrics import (
     objective_title,
     validation_metric,
 )
-from decima.policy.files import TRAINED_ON, load_policy, policy_path, read_about, save_policy
+from decima.policy.files import TRAINED_ON, load_policy, policy_path, read_about
 from decima.policy.parts import PolicyFileError, build_part, is_custom
 from decima.policy.policy import Policy
+from decima.policy.save import save_policy
 from decima.settings import (
     CLONING,
     SHUFFLE,

@@ -84,7 +84,7 @@ class CompiledLayers(torch.autograd.Function):
 
 
 def _pack(parameters: Sequence[Tensor]) -> tuple[np.ndarray, np.ndarray]:
-    """Return weights and layers as in ``layers.Network``."""
+    """Return weights and layers as in ``layers.NetworkArrays``."""
     arrays, layers, offset = [], [], 0
     for weight, bias in zip(parameters[::2], parameters[1::2], strict=True):
         arrays += [weight.detach().numpy().T.reshape(-1), bias.detach().numpy()]

@@ -12,7 +12,7 @@ import numpy as np
 
 from decima.policy.compiled.embeddings import embed, make_buffers
 from decima.policy.compiled.graphs import NONE, OUTPUTS, STAGE, Graphs, make_graph
-from decima.policy.compiled.layers import LIMIT_HEAD, ONE, STAGE_HEAD, Network, apply_part, copy_row
+from decima.policy.compiled.layers import LIMIT_HEAD, ONE, STAGE_HEAD, NetworkArrays, apply_part, copy_row
 from simulator.compiled import ANY_ORDER, compiled, inner
 
 __all__ = ["act", "check_graphs", "decide", "pick"]
@@ -24,7 +24,7 @@ def decide(rows, offered, rule, profiles, constants, spec, network, uniforms, gr
 
     Args:
         rows, offered, rule, profiles, constants, spec: see ``graphs.build``.
-        network: fields of ``layers.Network``, as a plain tuple.
+        network: fields of ``layers.NetworkArrays``, as a plain tuple.
         uniforms: float64 [1, 2], random numbers for stage and limit; [1, 4] with a guard.
         greedy: whether to take the most likely choices instead of sampling.
         keeps_graph: whether to return the graph.
@@ -38,7 +38,7 @@ def decide(rows, offered, rule, profiles, constants, spec, network, uniforms, gr
         ValueError: the arrays are inconsistent.
     """
     graph, num_answers, guarded_low, guarded_high = make_graph(rows, offered, rule, profiles, constants, spec)
-    network = Network(*network)
+    network = NetworkArrays(*network)
     check_graphs(graph, network, uniforms, guarded_low, guarded_high)
     row, limit, log_probability, is_guarded, job_limit = -1, 0, 0.0, False, 0
     if num_answers > 1:
@@ -69,7 +69,7 @@ def act(graphs, network, uniforms, greedy, guarded_low, guarded_high):
 
     Args:
         graphs: fields of ``graphs.Graphs``, as a plain tuple, which is unpacked faster than a named one.
-        network: fields of ``layers.Network``, likewise.
+        network: fields of ``layers.NetworkArrays``, likewise.
         uniforms: float64 [B, 2], random numbers for stage and limit; [B, 4] with a guard.
         greedy: whether to take the most likely choices instead of sampling.
         guarded_low: int32 [S], ``graphs.low`` after the guard's mask; empty without a guard.
@@ -81,7 +81,7 @@ def act(graphs, network, uniforms, greedy, guarded_low, guarded_high):
     Raises:
         ValueError: graphs and network are inconsistent.
     """
-    graphs, network = Graphs(*graphs), Network(*network)
+    graphs, network = Graphs(*graphs), NetworkArrays(*network)
     size = graphs.first_stage.size - 1
     stage, limit = np.empty(size, np.int32), np.empty(size, np.int32)
     log_probability, guarded = np.empty(size, np.float32), np.empty(size, np.bool_)

@@ -11,7 +11,9 @@ from click.testing import CliRunner, Result
 from decima.cli.main import cli
 from decima.evaluation.comparison import PAPER_SCHEDULERS
 from decima.learning.cluster.config import read_config
-from decima.policy.files import load_actor, load_policy, read_trained_on, save_policy
+from decima.policy.distribution import read_trained_on
+from decima.policy.files import load_actor, load_policy
+from decima.policy.save import save_policy
 from decima.policy.shipped import SHIPPED
 from decima.show.left_out import CHANGED, RECIPES
 from tests.cases import cases

@@ -12,12 +12,12 @@ import decima
 from decima.cli.main import cli
 from decima.evaluation.conditions import CompareError
 from decima.outputs import OutputError
-from decima.policy.config import SHORTCUT_POLICY
-from decima.policy.files import save_policy
 from decima.policy.grid import build_actor, save_network
 from decima.policy.grid_config import GridPolicyConfig
 from decima.policy.parts import PolicyFileError
 from decima.policy.policy import Policy
+from decima.policy.presets import SHORTCUT_POLICY
+from decima.policy.save import save_policy
 from decima.policy.scheduler import NeuralScheduler
 from decima.schedulers.base import SchedulerError
 from decima.settings import TrainingError

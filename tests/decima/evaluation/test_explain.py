@@ -11,7 +11,7 @@ from decima.evaluation import CompareError, mean_interval, run_scheduler
 from decima.evaluation.explain import explain, explain_first
 from decima.evaluation.run import replay
 from decima.policy import Featurizer, Policy, load_policy as load_network, save_policy
-from decima.policy.config import GENERAL_POLICY, PACKING_POLICY, PROFILED_POLICY
+from decima.policy.presets import GENERAL_POLICY, PACKING_POLICY, PROFILED_POLICY
 from decima.registry import load_policy, make_scheduler
 from decima.show.explanation import notes, shown, tables
 from simulator import ClusterConfig, Decision, Observation

@@ -6,7 +6,8 @@ import numpy as np
 import torch
 
 from decima.policy import Featurizer, Graphs, Policy
-from decima.policy.config import DECIMA_SIM_POLICY, PAPER_POLICY, PRESETS, SHORTCUT_POLICY, PolicyConfig
+from decima.policy.config import PolicyConfig
+from decima.policy.presets import DECIMA_SIM_POLICY, PAPER_POLICY, PRESETS, SHORTCUT_POLICY
 from simulator import PAPER, Cluster, ClusterConfig, Decision, ExecutorClass, Observation, Semantics
 from workloads import JobProfile, JobSequence, StageProfile, TaskDurations, random_dag
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from decima.policy.compiled.graphs import NO_GUARD, Graphs
-from decima.policy.config import GENERAL_POLICY, PACKING_POLICY, PAPER_POLICY, TOLD_PACKING_POLICY
+from decima.policy.presets import GENERAL_POLICY, PACKING_POLICY, PAPER_POLICY, TOLD_PACKING_POLICY
 from decima.policy.scheduler import Featurizer, NeuralScheduler
 from decima.schedulers.packed_srpt import AdaptivePackedSrpt, PackedSrpt
 from decima.schedulers.priced_srpt import PricedSrpt

@@ -14,8 +14,6 @@ from hypothesis import given, settings, strategies as st
 from torch import Tensor, nn
 
 from decima.policy import Policy, PolicyFileError
-from decima.policy.config import DECIMA_SIM_POLICY
-from decima.policy.files import add_about, save_policy
 from decima.policy.grid import (
     CLONING,
     COMPARED,
@@ -33,6 +31,8 @@ from decima.policy.grid import (
 )
 from decima.policy.grid_config import GridPolicyConfig, GridSection, Mask, NetworkSection, read_about
 from decima.policy.parts import NotFiniteError
+from decima.policy.presets import DECIMA_SIM_POLICY
+from decima.policy.save import add_about, save_policy
 from simulator.grid import DEEPRM, PAPER, GridConfig
 from tests.cases import cases
 from tests.decima.learning.cluster.examples import merged

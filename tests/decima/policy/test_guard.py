@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from decima.policy import Featurizer, Graphs, NeuralScheduler, Policy
-from decima.policy.config import GENERAL_POLICY, PACKING_POLICY
+from decima.policy.presets import GENERAL_POLICY, PACKING_POLICY
 from decima.registry import SchedulerError, make_scheduler
 from decima.schedulers.priced_srpt import PricedSrpt
 from simulator import DECIMA_SIM, PAPER, Cluster, ClusterConfig, Decision, Observation, run_episode

@@ -18,11 +18,13 @@ from torch import Tensor, nn
 from decima.cli.main import cli
 from decima.policy import Embeddings, Encoder, JobFeature, LimitHead, PartError, StageFeature, StageHead
 from decima.policy.compiled.graphs import Graphs
-from decima.policy.config import PAPER_POLICY, SHORTCUT_POLICY, Feature, PolicyConfig
+from decima.policy.config import Feature, PolicyConfig
 from decima.policy.encoder import GraphTensors
-from decima.policy.files import load_actor, load_policy, read_about, save_policy
+from decima.policy.files import load_actor, load_policy, read_about
 from decima.policy.parts import ALLOWED, PolicyFileError, allow_parts, is_custom, load_part
 from decima.policy.policy import Policy
+from decima.policy.presets import PAPER_POLICY, SHORTCUT_POLICY
+from decima.policy.save import save_policy
 from decima.policy.scheduler import Featurizer
 from simulator import Cluster, ClusterConfig, Observation
 from tests.cases import cases

@@ -8,7 +8,8 @@ import torch
 from hypothesis import assume, given, settings, strategies as st
 
 from decima.policy import Featurizer, Graphs, Policy
-from decima.policy.config import DECIMA_SIM_POLICY, PAPER_POLICY, PRESETS, PolicyConfig
+from decima.policy.config import PolicyConfig
+from decima.policy.presets import DECIMA_SIM_POLICY, PAPER_POLICY, PRESETS
 from simulator import Cluster, ClusterConfig
 from tests.cases import cases
 from tests.decima.policy.examples import VARIANTS, changed, episode, graphs_of, policy_of, probabilities, reordered

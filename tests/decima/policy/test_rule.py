@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from pydantic import ValidationError
 
-from decima.policy.config import GENERAL_POLICY, PAPER_POLICY, TOLD_PACKING_POLICY, PolicyConfig
+from decima.policy.config import PolicyConfig
 from decima.policy.policy import Policy
+from decima.policy.presets import GENERAL_POLICY, PAPER_POLICY, TOLD_PACKING_POLICY
 from decima.policy.scheduler import NeuralScheduler, make_rule
 from decima.schedulers.base import Scheduler
 from decima.schedulers.objectives import Atc

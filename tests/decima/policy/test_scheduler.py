@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from decima.policy.config import PAPER_POLICY, SHORTCUT_POLICY, PolicyConfig
+from decima.policy.config import PolicyConfig
+from decima.policy.presets import PAPER_POLICY, SHORTCUT_POLICY
 from decima.policy.scheduler import NeuralScheduler
 from simulator import DECIMA_SIM, Cluster, ClusterConfig, run_episode
 from tests.decima.policy.examples import VARIANTS, policy_of, random_sequence

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from decima.policy import NeuralScheduler, Policy
-from decima.policy.config import GENERAL_POLICY
+from decima.policy.presets import GENERAL_POLICY
 from decima.schedulers.adaptive_srpt import ADAPTIVE_GROUPS, ADAPTIVE_WEIGHTS, HALF, MOST_RATIO, STATE, AdaptiveSrpt
 from decima.schedulers.priced_srpt import PricedSrpt
 from simulator import Cluster, ClusterConfig, Decision, Observation, run_episode

@@ -7,7 +7,7 @@ import numpy as np
 from decima.evaluation import Comparison
 from decima.evaluation.metrics import Interval
 from decima.policy import save_policy
-from decima.policy.config import PACKING_POLICY
+from decima.policy.presets import PACKING_POLICY
 from decima.show.plots import comparison_pictures
 from decima.show.report import comparison_notes, comparison_table, group_table
 from decima.show.tables import interval_text

@@ -5,7 +5,8 @@ import pytest
 import yaml
 
 from decima.learning.cluster.config import RECIPES, TrainingConfig, read_config
-from decima.policy.config import PRESETS, Feature
+from decima.policy.config import Feature
+from decima.policy.presets import PRESETS
 from decima.settings import TrainingError
 from simulator.cluster.config import SEMANTICS, ClusterConfig, parse_classes
 from tests.cases import cases

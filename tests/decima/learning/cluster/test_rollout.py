@@ -19,7 +19,7 @@ from decima.learning.cluster.rollout import (
     start_episodes,
 )
 from decima.policy import NeuralScheduler, NotFiniteError, Policy
-from decima.policy.config import SHORTCUT_POLICY
+from decima.policy.presets import SHORTCUT_POLICY
 from decima.registry import make_scheduler
 from simulator import Cluster, ClusterConfig, run_episode
 from tests.decima.evaluation.examples import LIBRARY

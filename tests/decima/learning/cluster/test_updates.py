@@ -14,7 +14,7 @@ from decima.learning import PPO
 from decima.learning.cluster.clone import clone_epochs, split
 from decima.learning.cluster.rollout import Episode, record_scheduler, roll_out
 from decima.policy import NotFiniteError, PartError, Policy
-from decima.policy.config import SHORTCUT_POLICY
+from decima.policy.presets import SHORTCUT_POLICY
 from decima.registry import make_scheduler
 from decima.settings import silent
 from simulator import run_episode

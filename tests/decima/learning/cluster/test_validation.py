@@ -8,7 +8,7 @@ from decima.evaluation.variants import ALPHAS
 from decima.learning.cluster.rollout import Shared
 from decima.learning.cluster.validation import evaluate_policy, reference_results, reference_row, scheduler_ms
 from decima.policy import NeuralScheduler, Policy
-from decima.policy.config import SHORTCUT_POLICY
+from decima.policy.presets import SHORTCUT_POLICY
 from simulator import ClusterConfig, run_episode
 from tests.decima.evaluation.examples import CLUSTER, conditions
 
