@@ -110,13 +110,6 @@ POOLS = b"""<?xml version="1.0" encoding="utf-8"?>
 <allocations><pool name="a"><schedulingMode>FIFO</schedulingMode><weight>2</weight><minShare>3</minShare></pool>
 </allocations>
 """
-APPLICATION = {"name": "q", "query": 1, "sf": 1.0, "layout": "12m/16", "n": 2, "submit_s": 0.0, "done_s": 5.0}
-MANIFEST = {
-    "format": 1,
-    "campaigns": [],
-    "runs": {},
-    "mixtures": {"m": {"executors": 2, "applications": [APPLICATION]}},
-}
 
 
 def _event_log() -> bytes:
@@ -481,13 +474,6 @@ KINDS: dict[str, Kind] = {
         lambda: b'{"rule": "srpt", "parameters": {"steepness": 1.5, "staying": 0.5}}',
         (*TEXT, *[_json] * 6, _swollen, _repeated_key),
         ("compare --jobs 1 --seeds 1 --executors 3 --processes 1 --schedulers srpt:it.json --json new.json",),
-    ),
-    "manifest": Kind(
-        "logs/manifest.json",
-        lambda: json.dumps(MANIFEST).encode(),
-        (*TEXT, *[_json] * 6, _swollen, _repeated_key),
-        ("reproduce fig18 --recordings logs --budget 0.001",),
-        lambda: {"logs/q": _event_log()},
     ),
 }
 
