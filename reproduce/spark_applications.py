@@ -21,6 +21,7 @@ import decima
 from decima.outputs import atomic_path
 from decima.show.style import LEGEND, finish_axes, new_axes, styles
 from reproduce.common import Result
+from reproduce.fig9_spark import change
 from reproduce.spark.live import LiveSparkError, Standalone, serving, with_plugin
 from reproduce.spark.sleeping import Setting, sleeping_history, sleeping_jobs
 from workloads import JobProfile, Workload, write_workload
@@ -128,8 +129,7 @@ def comparison(means: pd.DataFrame) -> pd.DataFrame:
         mean, half_width = decima.mean_interval(means[way])
         row = {"scheduler": way, "mean (s)": mean, "mean (s)_ci95": half_width}
         for other in (FIFO, SHARES):
-            change = (np.nan, np.nan) if way == other else decima.paired_change(means[way], means[other])
-            row[f"vs {other}"], row[f"vs {other}_ci95"] = change
+            row[f"vs {other}"], row[f"vs {other}_ci95"] = change(means[way], means[other])
         rows.append(row)
     return pd.DataFrame(rows)
 

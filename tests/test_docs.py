@@ -90,7 +90,8 @@ def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     line = with_data(line).replace(".venv/bin/", f"{Path(sys.executable).parent}/")
     if "decima serve" in line:
         return serve(line, folder)
-    return subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, text=True, timeout=540)
+    here = os.environ | {"PYTHONPATH": str(README.parent)}  # of the folder reproduce, which is not installed
+    return subprocess.run(["bash", "-c", line], cwd=folder, env=here, capture_output=True, text=True, timeout=540)
 
 
 def run_here(line: str, folder: Path) -> tuple[int, str, str]:
