@@ -109,5 +109,9 @@ def _run(name: str, _: str) -> str:
     duration = ""
     if found["cpu_s"] is not None:  # unknown if the work was done by other processes
         minutes = found["cpu_s"] / 60
-        duration = f"{minutes:.0f} minutes of CPU time, " if minutes >= 10 else f"{minutes:.1f} minutes of CPU time, "
+        duration = (
+            f"{minutes:.0f} minutes of CPU time, "
+            if minutes >= 10
+            else f"{minutes:.1f} minutes of CPU time, "
+        )
     return f"```sh\n{found['command']}\n```\n\n{duration}version {found['version']}."
