@@ -14,6 +14,7 @@ import pandas as pd
 from decima.show.grid_report import plot_bars
 from reproduce.common import Result
 from reproduce.grid import FORMATS, TUNED, claim, compare, compare_by, means, train, training_text
+from workloads.sources.swf import read_swf
 
 RATES = (0.6, 0.7, 0.8, 0.9)
 #: Heuristics in the order of the paper's columns.
@@ -56,6 +57,7 @@ def run(
         training: Setting of all trainings that differs from the recipe, such as iterations=20.
         workers: Number of processes.
     """
+    values = {} if log is None else {"log": read_swf(log).summary()}  # a bad log fails before the trainings
     trainings = {"a2c": train(policies / "a2c", "a2c", training, workers)}
     config, networks = trainings["a2c"].config, {"a2c": trainings["a2c"].policy_file}
     rates = pd.concat(
@@ -89,6 +91,6 @@ def run(
     return Result(
         {**tables, "claims": pd.DataFrame(claims)},
         {"a2c-tables": plot_bars(compare_by(rates), METRICS)},
-        {"training": training_text(trainings)},
+        values | {"training": training_text(trainings)},
         FORMATS,
     )
