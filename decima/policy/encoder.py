@@ -79,7 +79,8 @@ class Step:
     @cached_property
     def links(self) -> Links:
         """The messages as links from ``senders`` to ``receivers``."""
-        return Links.of(*self.edges, self.senders.numel(), self.receivers.numel())
+        source, target = self.edges
+        return Links.of(source, target, self.senders.numel(), self.receivers.numel())
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,7 +217,8 @@ class DenseLayers(nn.Sequential):
         Compiled code computes single precision on a CPU, and PyTorch everything else.
         """
         if not self.is_compiled(inputs[0]):
-            return super().forward(torch.cat(inputs, dim=1))
+            outputs: Tensor = super().forward(torch.cat(inputs, dim=1))  # type: ignore[no-untyped-call]
+            return outputs
         return CompiledLayers.apply(SLOPE, self.activate_last, len(inputs), *inputs, *self.weights)  # type: ignore[no-any-return, no-untyped-call]
 
     def is_compiled(self, inputs: Tensor) -> bool:
@@ -265,7 +267,10 @@ def take_rows(values: Tensor, rows: Tensor) -> Tensor:
 
 
 class _TakeRows(torch.autograd.Function):
-    """Rows of a table, and the table; the gradient of the rows is added in place to the gradient of the table."""
+    """Rows of a table, and the table; the gradient of the rows is added in place to the gradient of the table.
+
+    The gradient of ``index_select`` is a new array of the size of the table, for every step of message passing.
+    """
 
     @staticmethod
     def forward(context: Any, table: Tensor, rows: Tensor, owns_gradient: bool) -> tuple[Tensor, Tensor]:
@@ -279,6 +284,11 @@ class _TakeRows(torch.autograd.Function):
         if not context.owns_gradient:
             of_table = of_table.clone(memory_format=torch.contiguous_format)
         return of_table.index_add_(0, context.rows, of_rows), None, None
+
+
+def _take_rows(table: Tensor, rows: Tensor, owns_gradient: bool) -> tuple[Tensor, Tensor]:
+    """Return a table, and the given rows of it; ``owns_gradient``: whether no other code holds its gradient."""
+    return _TakeRows.apply(table, rows, owns_gradient)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class Encoder(nn.Module, ABC):
@@ -329,21 +339,21 @@ class SumEncoder(Encoder):
             # Other code may hold the gradient of the last embeddings, so that the last operation copies it.
             owns_gradient = number < len(graphs.steps) - 1
             if self.attention is None:
-                embeddings, senders = _TakeRows.apply(embeddings, step.senders, owns_gradient)
+                embeddings, senders = _take_rows(embeddings, step.senders, owns_gradient)
                 heard = sum_rows(self.message(senders), step.links)
             else:
-                embeddings, receivers = _TakeRows.apply(embeddings, step.receivers, True)
-                embeddings, senders = _TakeRows.apply(embeddings, step.senders, owns_gradient)
-                heard = self._attend(self.message(senders), receivers, step)
+                embeddings, receivers = _take_rows(embeddings, step.receivers, True)
+                embeddings, senders = _take_rows(embeddings, step.senders, owns_gradient)
+                heard = self._attend(self.attention, self.message(senders), receivers, step)
             # In place, since no gradient needs the overwritten values.
             embeddings.index_add_(0, step.receivers, self.aggregate(heard))
         return embeddings
 
-    def _attend(self, sent: Tensor, receivers: Tensor, step: Step) -> Tensor:
+    def _attend(self, attention: nn.Module, sent: Tensor, receivers: Tensor, step: Step) -> Tensor:
         """Return the mean of the messages to each receiver, weighted by the softmax of attention scores."""
         source, target = step.edges
         sent = sent.index_select(0, source)
-        scores = self.attention(torch.cat([receivers.index_select(0, target), sent], dim=1)).squeeze(1)
+        scores = attention(torch.cat([receivers.index_select(0, target), sent], dim=1)).squeeze(1)
         top = scores.detach().new_zeros(len(receivers))
         top.scatter_reduce_(0, target, scores.detach(), "amax", include_self=False)
         weight = (scores - top.index_select(0, target)).exp()[:, None]

@@ -75,7 +75,7 @@ class CompiledLayers(torch.autograd.Function):
             gradient.contiguous().numpy(),
             sum(widths[:first]),
         )
-        columns = torch.from_numpy(of_inputs).split(widths[first:], dim=1)
+        columns = torch.split(torch.from_numpy(of_inputs), widths[first:], dim=1)
         gradients: list[Tensor] = []
         for num_in, num_out, offset in layers.tolist():
             of_layer = of_weights[offset : offset + (num_in + 1) * num_out].reshape(-1, num_out)
