@@ -37,12 +37,12 @@ CHECKED = {"gymnasium", "numba", "numpy", "pydantic"}
     ("train --help", set(), 20, 4200),
     ("schedulers", {"gymnasium", "numba", "numpy", "pydantic", "rich"}, 49, 10_400),
     ("workload show", {"gymnasium", "numba", "numpy", "pydantic", "rich"}, 47, 9600),
-    (FAIR, COMPARE, 94, 20_600),
-    (f"{FAIR},decima", COMPARE | {"networkx"}, 112, 26_700),
-    ("compare --workload missing.json", COMPARE, 94, 20_600),
+    (FAIR, COMPARE, 96, 20_600),
+    (f"{FAIR},decima", COMPARE, 115, 26_700),
+    ("compare --workload missing.json", COMPARE, 96, 20_600),
     ("compare --checkpoint garbage.npz", COMPARE, 106, 25_300),
     ("explain --policy garbage.npz", CHECKED, 65, 15_900),
-    ("train --set start=garbage.npz --set behaviour_cloning=null --out new", CHECKED, 77, 18_300),
+    ("train --set start=garbage.npz --set behaviour_cloning=null --out new", CHECKED, 79, 18_300),
     ("deeprm compare --checkpoint garbage.npz", CHECKED, 54, 12_200),
 )
 def test_a_command_imports_what_it_needs(
