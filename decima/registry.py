@@ -1,4 +1,7 @@
-"""Registry of schedulers: make heuristics, learned policies and custom schedulers from their names."""
+"""Registry of schedulers: make heuristics, learned policies and custom schedulers from their names.
+
+Modules of schedulers, guarantees and policies are imported when a name needs them, as all of them take half a second.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,13 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 from decima import policy as policies  # its names are imported on first use
 from decima import schedulers
-from decima.policy.parts import PartError, PolicyFileError, build_part, is_custom
 from decima.schedulers.base import Decide, FunctionScheduler, Scheduler, SchedulerError
-from decima.schedulers.former_names import FORMER_RULES
-from decima.schedulers.guarantees import guarded, split_guarantees
-from workloads.errors import WorkloadError, did_you_mean, number_in, whole_in
+from decima.schedulers.former_names import FORMER_RULES, present_name
+from workloads.errors import WorkloadError, did_you_mean, is_custom, number_in, whole_in
 from workloads.reading import read_document
 
 if TYPE_CHECKING:
@@ -41,53 +42,85 @@ ANY_POLICY = (LEARNED, LEARNED + UNGUARDED)
 #: Policy of ``decima`` if the evaluation setting is unknown.
 DEFAULT_POLICY = "general"
 
-#: Heuristics: name on the command line -> module in ``decima.schedulers``, and class.
-_PLACES = {
-    "random": "baselines:RandomChoice",
-    "fifo": "baselines:Fifo",
-    "sjf-cp": "baselines:SjfCp",
-    "fair": "fair:Fair",
-    "naive-weighted-fair": "fair:NaiveWeightedFair",
-    "weighted-fair": "fair:WeightedFair",
-    "spark-fair": "spark:SparkFair",
-    "fair-pools": "spark:FairPools",
-    "srpt": "srpt:Srpt",
-    "srpt-tuned": "srpt:TunedSrpt",
-    "sjf-estimate": "queueing:SjfEstimate",
-    "srpt-bounce": "queueing:SrptBounce",
-    "seh": "queueing:Seh",
-    "gittins": "queueing:Gittins",
-    "las": "queueing:Las",
-    "hesrpt": "queueing:HeSrpt",
-    "inelastic-first": "queueing:InelasticFirst",
-    "weighted-srpt": "objectives:WeightedSrpt",
-    "edf": "objectives:Edf",
-    "least-slack": "objectives:LeastSlack",
-    "gamma-boost": "objectives:GammaBoost",
-    "atc": "objectives:Atc",
-    "cap": "carbon_aware:Cap",
-    "pcaps": "carbon_aware:Pcaps",
-    "greenest-first": "carbon_aware:GreenestFirst",
-    "carbon-price": "carbon_price:CarbonPrice",
-    "carbon-slack": "carbon_price:CarbonSlack",
-    "tetris": "baselines:Tetris",
-    "drf": "fair:Drf",
-    "graphene-star": "graphene.planner:GrapheneStar",
-    "graphene": "graphene.planner:Graphene",
+
+class Entry(NamedTuple):
+    """A heuristic of the registry.
+
+    Attributes:
+        place: module in ``decima.schedulers``, and class.
+        parameters: numeric parameters in the order in which they follow the name, separated by colons.
+        constants: functions (module and name) that return further parameters with their defaults, which
+            ``NAME:PARAMETER=VALUE,..`` sets.
+        has_base: whether the heuristic modifies another scheduler, ``NAME:PARAMETER=VALUE,base=OTHER``.
+    """
+
+    place: str
+    parameters: tuple[str, ...] = ()
+    constants: tuple[str, ...] = ()
+    has_base: bool = False
+
+
+#: Heuristics by their names on the command line.
+_ENTRIES = {
+    "random": Entry("baselines:RandomChoice"),
+    "fifo": Entry("baselines:Fifo"),
+    "sjf-cp": Entry("baselines:SjfCp"),
+    "fair": Entry("fair:Fair"),
+    "naive-weighted-fair": Entry("fair:NaiveWeightedFair"),
+    "weighted-fair": Entry("fair:WeightedFair", ("alpha",)),
+    "spark-fair": Entry("spark:SparkFair"),
+    "fair-pools": Entry("spark:FairPools"),
+    "srpt": Entry("srpt:Srpt", ("jitter",), ("srpt_weights:Constants",)),
+    "srpt-tuned": Entry(
+        "srpt:TunedSrpt", ("jitter",), ("srpt_weights:Constants", "srpt_weights:searched_weights")
+    ),
+    "sjf-estimate": Entry("queueing:SjfEstimate"),
+    "srpt-bounce": Entry("queueing:SrptBounce"),
+    "seh": Entry("queueing:Seh", ("frozen",)),
+    "gittins": Entry("queueing:Gittins"),
+    "las": Entry("queueing:Las"),
+    "hesrpt": Entry("queueing:HeSrpt"),
+    "inelastic-first": Entry("queueing:InelasticFirst"),
+    "weighted-srpt": Entry("objectives:WeightedSrpt"),
+    "edf": Entry("objectives:Edf"),
+    "least-slack": Entry("objectives:LeastSlack"),
+    "gamma-boost": Entry("objectives:GammaBoost", ("load",), ("srpt_weights:constants_of_orders",)),
+    "atc": Entry(
+        "objectives:Atc", ("lookahead",), ("objectives:AtcConstants", "srpt_weights:constants_of_orders")
+    ),
+    "cap": Entry("carbon_aware:Cap", ("minimum",), has_base=True),
+    "pcaps": Entry("carbon_aware:Pcaps", ("gamma",), has_base=True),
+    "greenest-first": Entry("carbon_aware:GreenestFirst", ("patience",), has_base=True),
+    "carbon-price": Entry("carbon_price:CarbonPrice", ("seconds",), has_base=True),
+    "carbon-slack": Entry(
+        "carbon_price:CarbonSlack", ("seconds",), ("carbon_price:CarbonSlackConstants",), has_base=True
+    ),
+    "tetris": Entry("baselines:Tetris", ("remaining", "fairness")),
+    "drf": Entry("fair:Drf"),
+    "graphene-star": Entry("graphene.planner:GrapheneStar", ("alpha", "long", "fragmented")),
+    "graphene": Entry("graphene.planner:Graphene", ("remaining", "fairness")),
 }
+#: Heuristic -> its parameters, see ``Entry``.
+PARAMETERS = {name: entry.parameters for name, entry in _ENTRIES.items() if entry.parameters}
+#: Heuristics that modify another scheduler.
+WITH_BASE = tuple(name for name, entry in _ENTRIES.items() if entry.has_base)
+#: Largest absolute value of a parameter; beyond it, powers of work overflow.
+LARGEST_PARAMETER = 100
+#: Part of a scheduler's name from which on it adds guarantees, see ``decima.schedulers.guarantees``.
+_GUARANTEES = re.compile(r",(floor|ceiling|no-later-than)=")
 
 
 class _Schedulers(Mapping[str, type[Scheduler]]):
-    """Classes by name, imported when they are looked up, since all of them take half a second to import."""
+    """Classes of heuristics by name, imported when they are looked up."""
 
     def __getitem__(self, name: str) -> type[Scheduler]:
-        return _imported(_PLACES[name])  # type: ignore[no-any-return]
+        return _imported(_ENTRIES[name].place)  # type: ignore[no-any-return]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_PLACES)
+        return iter(_ENTRIES)
 
     def __len__(self) -> int:
-        return len(_PLACES)
+        return len(_ENTRIES)
 
 
 def _imported(place: str) -> Any:
@@ -106,38 +139,6 @@ GRID_SCHEDULERS = {
     "random": "grid:RandomChoice",
 }
 
-#: Largest absolute value of a parameter; beyond it, powers of work overflow.
-LARGEST_PARAMETER = 100
-
-#: Heuristic -> its numeric parameters in the order in which they follow its name, separated by colons.
-PARAMETERS: dict[str, tuple[str, ...]] = {
-    "weighted-fair": ("alpha",),
-    "srpt": ("jitter",),
-    "srpt-tuned": ("jitter",),
-    "seh": ("frozen",),
-    "gamma-boost": ("load",),
-    "atc": ("lookahead",),
-    "cap": ("minimum",),
-    "pcaps": ("gamma",),
-    "greenest-first": ("patience",),
-    "carbon-price": ("seconds",),
-    "carbon-slack": ("seconds",),
-    "tetris": ("remaining", "fairness"),
-    "graphene-star": ("alpha", "long", "fragmented"),
-    "graphene": ("remaining", "fairness"),
-}
-#: Heuristics that wrap another scheduler: ``NAME:PARAMETER=VALUE,base=OTHER``.
-WITH_BASE = ("cap", "pcaps", "greenest-first", "carbon-price", "carbon-slack")
-#: Heuristic -> places (module in ``decima.schedulers``, and name) of further parameters with their defaults, which
-#: ``NAME:PARAMETER=VALUE,..`` sets.
-_CONSTANTS: dict[str, tuple[str, ...]] = {
-    "srpt": ("srpt:CONSTANTS",),
-    "srpt-tuned": ("srpt:CONSTANTS", "srpt:WEIGHTS"),
-    "gamma-boost": ("priced_srpt:PricedConstants",),
-    "atc": ("objectives:AtcConstants", "priced_srpt:PricedConstants"),
-    "carbon-slack": ("carbon_price:CarbonSlackConstants",),
-}
-
 #: A scheduler, or anything that ``make_scheduler`` converts to one.
 SchedulerLike = Union[str, "DecidesStages", "type[DecidesStages]", Decide]
 
@@ -153,7 +154,8 @@ def make_scheduler(spec: SchedulerLike, seed: int = 0) -> DecidesStages:
               ``NAME:PARAMETER=VALUE,..`` or ``NAME:FILE.json``, a file of ``decima tune``.
             - ``decima:POLICY``: a learned policy, shipped (see ``decima.policy.shipped``) or a file; ``decima`` is
               ``decima:general``; ``,guard=off`` switches the guard off (see ``NeuralScheduler``).
-            - ``module:Class``: a custom class, also from the current folder, built without arguments.
+            - ``module:Class``: a custom class, also from the current folder; ``module:Class:NUMBER:NUMBER..`` and
+              ``module:Class:PARAMETER=NUMBER,..`` give numbers to its constructor.
             - ``,no-later-than=1.5``, ``,floor=TENANT:SHARE+..``, ``,ceiling=TENANT:SHARE+..`` after any name add
               guarantees.
         seed: random seed of schedulers that draw random numbers.
@@ -163,33 +165,49 @@ def make_scheduler(spec: SchedulerLike, seed: int = 0) -> DecidesStages:
     """
     if not isinstance(spec, str):
         return _custom_object(spec)
-    if (named := split_guarantees(spec))[1]:
-        return guarded(make_scheduler(named[0], seed), named[1])
+    if _GUARANTEES.search(spec):
+        from decima.schedulers.guarantees import guarded, split_guarantees
+
+        named, guarantees = split_guarantees(spec)
+        if guarantees:
+            return guarded(make_scheduler(named, seed), guarantees)
     has_guard = not spec.endswith(UNGUARDED)
     name, colon, argument = spec.removesuffix(UNGUARDED).partition(":")
-    if name in SCHEDULERS and not colon and has_guard:
-        kind: Any = SCHEDULERS[name]
-        return kind(seed) if name == "random" else kind()  # type: ignore[no-any-return]
-    if name in PARAMETERS and has_guard:
-        return _with_parameters(spec, name, argument)
+    _check_present(spec, name)
     if name == LEARNED:
-        try:
-            return load_policy(argument if colon else DEFAULT_POLICY, guard=has_guard)
-        except (PartError, PolicyFileError) as error:
-            raise SchedulerError(f"scheduler {spec!r}: {error}") from None
-    if name in FORMER_RULES:
-        raise SchedulerError(f"scheduler {spec!r}: {name} is now {FORMER_RULES[name]}")
-    near = did_you_mean(name, [*SCHEDULERS, LEARNED])
+        return _learned_scheduler(spec, argument if colon else DEFAULT_POLICY, has_guard)
+    if name in _ENTRIES and has_guard:
+        if not colon:
+            kind: Any = SCHEDULERS[name]
+            return kind(seed) if name == "random" else kind()  # type: ignore[no-any-return]
+        if name in PARAMETERS:
+            return _with_parameters(spec, name, argument)
+    near = did_you_mean(name, [*_ENTRIES, LEARNED])
     module = name.removesuffix(".py")
     if not near and not colon and Path(f"{module}.py").is_file():
         near = f" (did you mean a class in that file, '{module}:CLASS'?)"
-    if not (colon and has_guard) or name in SCHEDULERS or (near and not is_custom(spec)):
-        known = ", ".join(map(signature, SCHEDULERS))
+    if not (colon and has_guard) or name in _ENTRIES or (near and not is_custom(spec)):
+        known = ", ".join(map(signature, _ENTRIES))
         raise SchedulerError(
             f"unknown scheduler {spec!r}{near}: expected one of {known}, decima, decima:POLICY or module:Class; "
             "decima compare and decima.compare know tuned-weighted-fair, too, and decima.tune gives its alpha"
         )
     return _custom_scheduler(spec)
+
+
+def _check_present(spec: str, name: str) -> None:
+    """Raise SchedulerError if another rule replaces the one of this name."""
+    if name in FORMER_RULES:
+        raise SchedulerError(f"scheduler {spec!r}: {name} is now {FORMER_RULES[name]}")
+
+
+def _learned_scheduler(spec: str, policy: str, has_guard: bool) -> NeuralScheduler:
+    from decima.policy.parts import PartError, PolicyFileError
+
+    try:
+        return load_policy(policy, guard=has_guard)
+    except (PartError, PolicyFileError) as error:
+        raise SchedulerError(f"scheduler {spec!r}: {error}") from None
 
 
 def make_grid_scheduler(spec: str) -> GridScheduler:
@@ -218,6 +236,8 @@ def make_grid_scheduler(spec: str) -> GridScheduler:
             f"unknown heuristic {spec!r}: expected one of {', '.join(GRID_SCHEDULERS)}, tetris:KNOB, random:SEED or "
             "module:Class; decima deeprm compare also accepts tetris*"
         )
+    from decima.policy.parts import PartError, build_part
+
     try:
         scheduler = build_part(spec)
     except PartError as error:
@@ -239,6 +259,8 @@ def load_policy(policy: str | Path, guard: bool = True) -> NeuralScheduler:
         PolicyFileError: there is no such policy, or the file cannot be read.
         PartError: a custom part of the policy cannot be loaded.
     """
+    from decima.policy.parts import PolicyFileError
+
     if not isinstance(policy, str | Path):
         raise PolicyFileError(f"policy must be a name or a path, got {policy!r:.60}")
     path = policies.policy_path(policy)
@@ -253,7 +275,7 @@ def load_policy(policy: str | Path, guard: bool = True) -> NeuralScheduler:
 
 def policy_named(spec: str) -> str | None:
     """Return the policy (name or path) that a scheduler's name contains; None if it contains no policy."""
-    name, colon, policy = split_guarantees(spec)[0].removesuffix(UNGUARDED).partition(":")
+    name, colon, policy = _GUARANTEES.split(spec)[0].removesuffix(UNGUARDED).partition(":")
     return policy if colon and name == LEARNED else None
 
 
@@ -264,7 +286,7 @@ def signature(name: str) -> str:
 
 def summary(name: str) -> str:
     """Return the first line of a heuristic's docstring, read from the source, as classes are slow to import."""
-    module, _, kind = _PLACES[name].partition(":")
+    module, _, kind = _ENTRIES[name].place.partition(":")
     source = Path(*schedulers.__path__, *module.split(".")).with_suffix(".py").read_text(encoding="utf-8")
     [found] = (
         each for each in ast.parse(source).body if isinstance(each, ast.ClassDef) and each.name == kind
@@ -281,24 +303,28 @@ def parameters(spec: str) -> dict[str, float]:
     """Return all parameters of a heuristic, with the values that its name contains, otherwise their defaults.
 
     Args:
-        spec: name of a heuristic, such as ``srpt`` or ``srpt:staying=0.5``, see ``make_scheduler``.
+        spec: name of a heuristic, such as ``srpt`` or ``srpt:source_factor=0.5``, see ``make_scheduler``.
 
     Raises:
         SchedulerError: unknown heuristic or parameter, or a value that is not a number.
     """
     name, colon, argument = spec.partition(":")
-    if name in FORMER_RULES:
-        raise SchedulerError(f"scheduler {spec!r}: {name} is now {FORMER_RULES[name]}")
+    _check_present(spec, name)
     if name not in SCHEDULERS or (colon and name not in PARAMETERS):
         raise SchedulerError(f"scheduler {spec!r}: expected a heuristic{did_you_mean(name, SCHEDULERS)}")
     return _defaults(name) | (_values(spec, name, argument) if colon else {})
 
 
 def _defaults(name: str) -> dict[str, float]:
-    found = inspect.signature(SCHEDULERS[name]).parameters.items()
-    defaults = {key: one.default for key, one in found if one.default not in (inspect.Parameter.empty, None)}
-    for found in map(_imported, _CONSTANTS.get(name, ())):
-        defaults |= found if isinstance(found, dict) else found()._asdict()
+    arguments = inspect.signature(SCHEDULERS[name]).parameters.items()
+    defaults = {
+        key: argument.default
+        for key, argument in arguments
+        if argument.default not in (inspect.Parameter.empty, None)
+    }
+    for constants in map(_imported, _ENTRIES[name].constants):
+        values = constants()
+        defaults |= values if isinstance(values, dict) else values._asdict()
     return defaults
 
 
@@ -332,11 +358,20 @@ def _values(spec: str, name: str, argument: str) -> dict[str, float]:
     known = _defaults(name)
     for key, value in values.items():
         if key not in known:
+            if (now := present_name(key)) in known:
+                raise SchedulerError(f"scheduler {spec!r}: the parameter {key!r} is now {now!r}")
             near = did_you_mean(key, known)
-            raise SchedulerError(f"scheduler {spec!r}: no parameter {key!r}{near}, only {', '.join(known)}")
+            raise SchedulerError(f"scheduler {spec!r}: no parameter {key!r}{near}, only {_listed(known)}")
         if not abs(value) <= LARGEST_PARAMETER:
             raise _expected(spec, name)
     return values
+
+
+def _listed(parameters: Mapping[str, float]) -> str:
+    """List the names of parameters; of weights, which are many, only the number."""
+    names = [name for name in parameters if "." not in name]
+    weights = len(parameters) - len(names)
+    return ", ".join(names) + (f" and {weights} weights" if weights else "")
 
 
 def _expected(spec: str, name: str) -> SchedulerError:
@@ -351,6 +386,8 @@ def _read_parameters(spec: str, name: str, path: Path) -> dict[str, float]:
     except WorkloadError as error:
         raise SchedulerError(f"scheduler {spec!r}: {error}") from None
     rule, values = (content.get(key) if isinstance(content, dict) else None for key in ("rule", "parameters"))
+    if FORMER_RULES.get(str(rule)) == name:
+        raise SchedulerError(f"scheduler {spec!r}: {path}: the rule {rule!r} is now {name!r}; tune it again")
     if rule != name or not isinstance(values, dict):
         raise SchedulerError(
             f"scheduler {spec!r}: {path}: expected the entries rule, {name!r}, and parameters"
@@ -370,8 +407,13 @@ def _actor(path: Path, changed_ns: int) -> Actor | Policy:
 
 
 def _custom_scheduler(spec: str) -> DecidesStages:
+    """Build a custom class from its name and the numbers after it."""
+    from decima.policy.parts import PartError, build_part
+
+    module, kind, *texts = spec.split(":", 2)
+    values, options = _numbers(spec, texts[0]) if texts else ([], {})
     try:
-        scheduler = build_part(spec)
+        scheduler = build_part(f"{module}:{kind}", object, *values, **options)
     except PartError as error:
         raise SchedulerError(f"scheduler {error}") from None
     if not _is_scheduler(scheduler):
@@ -379,6 +421,23 @@ def _custom_scheduler(spec: str) -> DecidesStages:
             f"scheduler {spec!r} needs the methods decide and reset of decima.schedulers.Scheduler"
         )
     return scheduler  # type: ignore[no-any-return]
+
+
+def _numbers(spec: str, text: str) -> tuple[list[float], dict[str, float]]:
+    """Return the arguments in the part of a custom scheduler's name after its class, in order and by name."""
+    by_name = "=" in text
+    pairs = [
+        each.partition("=") if by_name else ("", "", each) for each in text.split("," if by_name else ":")
+    ]
+    numbers = []
+    for _, _, value in pairs:
+        whole = whole_in(value)
+        numbers.append(number_in(value) if whole is None else whole)
+        if not abs(numbers[-1]) < float("inf"):
+            raise SchedulerError(f"scheduler {spec!r}: expected numbers after the class, got {value!r:.60}")
+    if by_name:
+        return [], {name.strip(): number for (name, _, _), number in zip(pairs, numbers, strict=True)}
+    return numbers, {}
 
 
 def _custom_object(spec: Any) -> DecidesStages:

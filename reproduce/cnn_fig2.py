@@ -51,7 +51,11 @@ def run(
         if text.count(",") != 2:
             raise TrainingError(f"--weights {text}: expected three numbers, such as 1,1,2")
         machine, queue, backlog = text.split(",")
-        reward = (f"grid.machine_weights=[{machine}]", f"grid.queue_weight={queue}", f"grid.backlog_weight={backlog}")
+        reward = (
+            f"grid.machine_weights=[{machine}]",
+            f"grid.queue_weight={queue}",
+            f"grid.backlog_weight={backlog}",
+        )
         networks[f"weights {machine}, {queue}, {backlog}"] = (*FLAT, *reward)
     for name, settings in networks.items():
         folder = policies / f"cnn-fig2-{name.replace(', ', '-').replace(' ', '-')}"

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 import decima
-from decima.schedulers.priced_srpt import PricedSrpt
+from decima.schedulers.srpt import OrderedRule, Srpt
 from decima.show.style import GREY, draw_dots, finish_axes, new_axes
 from reproduce.common import Result, change
 from simulator import ClusterConfig
@@ -35,7 +35,7 @@ ALONE, SPEED_SCALED = "each job alone", "speed-scaled SRPT"
 NOISE_OFFSET = 40_000_000
 
 
-class FactorSrpt(PricedSrpt):
+class FactorSrpt(OrderedRule):
     """The rule with two factors for each job: on its rank in the order, and on its parallelism limit.
 
     ``logs`` are logarithms of both factors, float64 [2, jobs of the sequence].
@@ -132,9 +132,9 @@ def bounds_s(
     others = [replace(sequence, seed=first + number) for number in range(noises)]
     rule_other, hindsight_other = (
         float(np.mean([decima.run_episode(cluster, other, scheduler).mean_jct_ms for other in others])) / 1000
-        for scheduler in (PricedSrpt(), FactorSrpt(logs))
+        for scheduler in (Srpt(), FactorSrpt(logs))
     )
-    alone_ms = decima.run_episode(cluster, sequence, PricedSrpt()).alone_ms
+    alone_ms = decima.run_episode(cluster, sequence, Srpt()).alone_ms
     sizes_ms = np.array([least_work_ms(profile) for profile in sequence.profiles]) / cluster.num_executors
     return {
         HINDSIGHT: hindsight_s,

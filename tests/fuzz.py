@@ -471,7 +471,7 @@ KINDS: dict[str, Kind] = {
     "log to continue": Kind("it.jsonl", _live_log, (*TEXT, _json_line), (f"{SERVE} --policy fair --log it.jsonl",)),
     "tuned parameters": Kind(
         "it.json",
-        lambda: b'{"rule": "srpt", "parameters": {"steepness": 1.5, "staying": 0.5}}',
+        lambda: b'{"rule": "srpt", "parameters": {"price_in_batch": 1.5, "source_factor": 0.5}}',
         (*TEXT, *[_json] * 6, _swollen, _repeated_key),
         ("compare --jobs 1 --seeds 1 --executors 3 --processes 1 --schedulers srpt:it.json --json new.json",),
     ),

@@ -30,6 +30,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "path.read_bytes()": SOURCES,
     },
     "decima/registry.py": {"Path(*schedulers.__path__": SOURCES},
+    "decima/schedulers/srpt_weights.py": {"Path(__file__).with_name('srpt_tuned.json')": SHIPPED},
     "workloads/spark/compression.py": {"gzip.GzipFile(fileobj=stream": CHECKED},
     "workloads/spark/logfile.py": {
         "zipfile.ZipFile(_ShortReads(file))": CHECKED,

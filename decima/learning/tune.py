@@ -6,7 +6,7 @@ sequences.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -20,6 +20,7 @@ from decima.evaluation.metrics import METRICS, SHOWN
 from decima.evaluation.run import compile_parts, run_scheduler
 from decima.learning.cluster.settings import SettingsConditions
 from decima.registry import parameters
+from decima.schedulers.srpt_weights import has_effect
 from decima.workers.pool import Workers, available_cpus, make_workers, map_in_order
 from workloads.errors import check_one_of
 
@@ -30,7 +31,7 @@ RULE = "srpt"
 #: Rule with constants that can be tuned -> parameters that are not tuned.
 RULES = {
     RULE: ("jitter",),
-    "srpt-tuned": ("jitter", "full_effect"),
+    "srpt-tuned": ("jitter", "full_effect_executors"),
     "gamma-boost": ("load",),
     "atc": (),
 }
@@ -176,7 +177,7 @@ def tune_rule(
     check_one_of(objective, lower, "objective", CompareError)
     metric = SHOWN[objective]
     start = start or rule
-    start_constants = _start_constants(rule, start)
+    start_constants = _start_constants(rule, start, settings.values())
     names, centre = tuple(start_constants), np.array(list(start_constants.values()))
     others = {name: _judged(each, judged, judged_seed) for name, each in settings.items()}
     searching = search(np.where(_are_weights(names), MOST_WEIGHT, MOST_FACTOR), seed)
@@ -236,10 +237,17 @@ def _judged(conditions: Conditions, judged: int, judged_seed: int | None) -> Con
     return replace(conditions, seed=first, num_experiments=judged)
 
 
-def _start_constants(rule: str, start: str) -> dict[str, float]:
-    """Return the constants and weights of a rule at the start of the search."""
+def _start_constants(rule: str, start: str, settings: Iterable[Conditions]) -> dict[str, float]:
+    """Return the constants and weights of a rule at the start of the search, of those that have an effect."""
     given = parameters(start)
     defaults = {name: value for name, value in parameters(rule).items() if name not in RULES[rule]}
+    if rule in (RULE, f"{RULE}-tuned"):
+        several = {len(each.cluster_of(each.seed).executor_classes) > 1 for each in settings}
+        defaults = {
+            name: value
+            for name, value in defaults.items()
+            if any(has_effect(name, has_classes) for has_classes in several)
+        }
     if not given.keys() & defaults:
         raise CompareError(f"start {start!r} has no constants of {rule}")
     return {name: given.get(name, 0.0 if "." in name else value) for name, value in defaults.items()}

@@ -23,7 +23,7 @@ from decima import policy
 from decima.policy.config import PolicyConfig
 from decima.policy.parts import PartError, PolicyFileError, find_allowed_part
 from decima.policy.shipped import SHIPPED
-from decima.schedulers.former_names import FORMER_RULES
+from decima.schedulers.former_names import FORMER_RULES, present_name
 from workloads.errors import did_you_mean
 from workloads.reading import open_regular, parse_json
 from workloads.sources.file_format import first_problem
@@ -164,6 +164,8 @@ def _head(path: Path, arrays: Mapping[str, NDArray[Any]]) -> tuple[PolicyConfig,
     config, about = read_head(path, arrays, HEAD, VERSION)
     if (rule := str(config.get("rule"))) in FORMER_RULES:
         config["rule"] = FORMER_RULES[rule]
+    if isinstance(constants := config.get("rule_constants"), dict):
+        config["rule_constants"] = {present_name(name): value for name, value in constants.items()}
     return checked(path, PolicyConfig, config, "policy config"), about
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from simulator.cluster.engine.rule import CompiledRule
 
 __all__ = [
-    "AWAY_BY_RANK", "FARTHEST_AWAY", "NO_RULE", "PRICES", "STAYING", "WORTH_LEAVING", "WORTH_MOVING", "Decide",
-    "FunctionScheduler", "Rule", "Scheduler", "SchedulerError", "all_offered", "between_prices",
-    "bounded", "check_positive", "last_resort", "move_cost_ms", "named_weights", "num_committed", "only_jobs",
-    "weighted_sum",
+    "DISTANCE_PER_RANK", "LARGEST_DISTANCE", "LEAVE_MIN_DELAYS", "LOG_PRICES", "MOVE_MIN_DELAYS", "NO_RULE",
+    "PRICES", "SOURCE_FACTOR", "Decide", "FunctionScheduler", "Rule", "Scheduler", "SchedulerError",
+    "all_offered", "between_prices", "bounded", "check_positive", "last_resort", "move_cost_ms",
+    "num_committed", "only_jobs", "weighted_sum",
 ]  # fmt: skip
 
 #: Distance of a stage from the rule's choice, per rank, and maximum distance.
-AWAY_BY_RANK, FARTHEST_AWAY = 0.5, 4.0
+DISTANCE_PER_RANK, LARGEST_DISTANCE = 0.5, 4.0
 #: Minimum work, in moving delays, that justifies moving another job's executor, and moving a free executor.
-WORTH_LEAVING, WORTH_MOVING = 8.0, 3.0
+LEAVE_MIN_DELAYS, MOVE_MIN_DELAYS = 8.0, 3.0
 #: Prices: cost exponents of executors, see ``simulator.cluster.alone.useful_parallelism``.
 PRICES = (1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0)
 LOG_PRICES = np.log(np.array(PRICES))
 #: Factor on the remaining work of the source job in the order of jobs; below 1, so that executors tend to stay.
-STAYING = 0.6
+SOURCE_FACTOR = 0.6
 
 
 def check_positive(**constants: float) -> None:
@@ -156,33 +156,18 @@ class Rule(NamedTuple):
         stage: stage that runs next, index in the stage arrays; -1 leaves the executors idle.
         limits: parallelism limit of each live job, int64 [J].
         price: current cost exponent of executors; 0 for a rule without a cost exponent.
-        away: distance of each stage from the first one in the rule's order, float64 [S], at most ``FARTHEST_AWAY``.
+        distances: distance of each stage from the first one in the rule's order, float64 [S], at most
+            ``LARGEST_DISTANCE``.
     """
 
     stage: int
     limits: NDArray[np.int64]
     price: float
-    away: NDArray[np.float64]
+    distances: NDArray[np.float64]
 
 
 #: Value for policies without a rule, and for observations without jobs.
 NO_RULE = Rule(-1, np.zeros(0, np.int64), 0.0, np.zeros(0))
-
-
-def named_weights(
-    groups: Mapping[str, Sequence[str]], chosen: Mapping[str, Mapping[str, float]]
-) -> dict[str, float]:
-    """Return the weights of an adaptive rule by their names ``group.feature``.
-
-    Args:
-        groups: group -> its features.
-        chosen: group -> feature -> weight; other weights are 0.
-    """
-    return {
-        f"{group}.{feature}": chosen.get(group, {}).get(feature, 0.0)
-        for group, features in groups.items()
-        for feature in features
-    }
 
 
 @inner

@@ -85,11 +85,11 @@ class CarbonPrice(CarbonAware):
 FARTHEST = 30.0
 #: Constants of the default scheduler ``least-slack``, found by the same search as the constants of the rule.
 ORDER = {
-    "stream_steepness": 2.51,
-    "stream_price": 7.25,
-    "used_well": 1.14,
-    "worth_leaving": 5.24,
-    "worth_moving": 2.36,
+    "price_in_stream": 2.51,
+    "least_price_in_stream": 7.25,
+    "useful_multiple": 1.14,
+    "leave_min_delays": 5.24,
+    "move_min_delays": 2.36,
 }
 
 

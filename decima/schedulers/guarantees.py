@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from decima.schedulers.base import Scheduler, SchedulerError, all_offered, num_committed, only_jobs
 from decima.schedulers.lateness import DueDates
-from decima.schedulers.priced_srpt import PricedSrpt
+from decima.schedulers.srpt import OrderedRule
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.log import Kept, Overruled
 from simulator.cluster.observation import Decision, Observation
@@ -366,7 +366,7 @@ class Guarded(Scheduler):
         return plain
 
 
-class _InOrder(PricedSrpt):
+class _InOrder(OrderedRule):
     """The job that is due first, with limits as in ``srpt`` if moves take time."""
 
     def __init__(self, due: DueDates) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.schedulers.base import check_positive
-from decima.schedulers.priced_srpt import BY_WORK, PricedSrpt
+from decima.schedulers.srpt import BY_WORK, OrderedRule
 from simulator.cluster.alone import alone_ms
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Observation, PerJob
@@ -28,7 +28,7 @@ FARTHEST = 8.0
 PRESSURE = (0.05, 1.0)
 
 
-class Edf(PricedSrpt):
+class Edf(OrderedRule):
     """The job with the earliest deadline first; limits as in ``srpt``.
 
     Jobs without a deadline come last, in order of remaining work. On one executor that is offered after each task of
@@ -43,7 +43,7 @@ class Edf(PricedSrpt):
 def rank(observation: Observation, values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the rank of each job from 1, float64 [J], by ``values``; on a tie the least remaining work comes first.
 
-    Ranks are positive, because ``PricedSrpt`` multiplies the order of the job whose executors are offered by a factor
+    Ranks are positive, because ``OrderedRule`` multiplies the order of the job whose executors are offered by a factor
     below 1. This factor does not change which rank is first.
     """
     order = np.lexsort((observation.work_ms(observation.remaining_tasks), values))
@@ -52,7 +52,7 @@ def rank(observation: Observation, values: NDArray[np.float64]) -> NDArray[np.fl
     return ranks
 
 
-class WeightedSrpt(PricedSrpt):
+class WeightedSrpt(OrderedRule):
     """The job with the least ratio of remaining work and weight first; limits as in ``srpt``.
 
     On one executor and for jobs that arrive together, this order has the least weighted mean JCT.
@@ -63,7 +63,7 @@ class WeightedSrpt(PricedSrpt):
         return observation.work_ms(observation.remaining_tasks) / observation.job_weight
 
 
-class LeastSlack(PricedSrpt):
+class LeastSlack(OrderedRule):
     """The job with the least slack first; limits as in ``srpt``.
 
     Slack: time until the deadline minus the remaining time of the job alone on the cluster. The remaining time is the
@@ -85,7 +85,7 @@ def _pace(profile: JobProfile, config: ClusterConfig) -> float:
     return float(alone_ms(profile, config).min()) / max(profile.work_ms, 1.0)
 
 
-class GammaBoost(PricedSrpt):
+class GammaBoost(OrderedRule):
     """The job with the earliest boosted arrival first, for short tails of the JCT; limits as in ``srpt``.
 
     The boost of a job of size s is ``log(1 / (1 - exp(-gamma s))) / gamma``, and moves its arrival to an earlier time.
@@ -97,7 +97,7 @@ class GammaBoost(PricedSrpt):
     Args:
         load: load of the cluster, at least 0 and below 1.
         decay: factor on gamma, positive.
-        constants: fields of ``PricedConstants``, positive.
+        constants: fields of ``srpt_weights.Constants``, positive.
 
     Raises:
         ValueError: the load is out of range, or another constant is not positive.
@@ -157,7 +157,7 @@ class Atc(LeastSlack):
     ``srpt``.
 
     Args:
-        constants: fields of ``AtcConstants`` and of ``PricedConstants``, positive.
+        constants: fields of ``AtcConstants`` and of ``srpt_weights.Constants``, positive.
 
     Raises:
         ValueError: a constant is not positive.

@@ -15,10 +15,19 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.schedulers.priced_srpt import LimitedSrpt, PricedSrpt, place_of
+from decima.schedulers.base import (
+    LEAVE_MIN_DELAYS,
+    MOVE_MIN_DELAYS,
+    SOURCE_FACTOR,
+    Scheduler,
+    last_resort,
+    move_cost_ms,
+)
+from decima.schedulers.srpt import OrderedRule
+from decima.schedulers.srpt_steps import nearest_price
 from simulator.cluster.alone import PARALLELISM, alone_ms
 from simulator.cluster.config import ClusterConfig
-from simulator.cluster.observation import Observation, PerJob
+from simulator.cluster.observation import Decision, Observation, PerJob
 from simulator.compiled import compiled
 from workloads.job import JobProfile
 
@@ -31,7 +40,7 @@ __all__ = [
 LARGEST_SD, ENTRIES, SEARCHED = 4.0, 81, 2000
 
 
-class Gittins(PricedSrpt):
+class Gittins(OrderedRule):
     """Highest Gittins index (probability of completion over expected service) first; limits as in ``srpt``.
 
     The posterior of a job's work is log-normal, given its estimate, the workload's distribution of job sizes and the
@@ -72,7 +81,7 @@ def _normal(z):  # type: ignore[no-untyped-def]
     return math.erfc(-z / math.sqrt(2)) / 2
 
 
-class SjfEstimate(PricedSrpt):
+class SjfEstimate(OrderedRule):
     """Least work estimated at arrival first, without later corrections; limits as in ``srpt``.
 
     On one server the mean response time is within a constant factor of the optimum if estimation errors are bounded
@@ -85,7 +94,7 @@ class SjfEstimate(PricedSrpt):
         return observation.job_first_work_ms
 
 
-class SrptBounce(PricedSrpt):
+class SrptBounce(OrderedRule):
     """Lowest rank ``max(z - a, min(a, z))`` first, of estimate z and attained service a; limits as in ``srpt``.
 
     Up to half the estimate the rank is that of SRPT. Then it rises again, up to the estimate. So a job with more work
@@ -101,7 +110,7 @@ class SrptBounce(PricedSrpt):
         return rank
 
 
-class Seh(PricedSrpt):
+class Seh(OrderedRule):
     """Size estimate hedging: least remaining estimate first, bounded from below; limits as in ``srpt``.
 
     The priority of a job rises as in SRPT and is then frozen, so that an underestimated job does not precede all other
@@ -128,7 +137,7 @@ class Seh(PricedSrpt):
         return left
 
 
-class Las(PricedSrpt):
+class Las(OrderedRule):
     """Least attained service (executor time of finished tasks) first; limits as in ``srpt``.
 
     Without estimates of sizes this order is optimal on one server if the hazard rate of the sizes decreases. A running
@@ -144,7 +153,7 @@ class Las(PricedSrpt):
 LARGEST_EXPONENT = 0.95
 
 
-class HeSrpt(LimitedSrpt):
+class HeSrpt(Scheduler):
     """High-efficiency SRPT: a job with less remaining work gets a larger fraction of the cluster.
 
     If k executors make each job k^p times as fast, these fractions minimise the mean slowdown of a batch, and nearly
@@ -156,6 +165,27 @@ class HeSrpt(LimitedSrpt):
     def __init__(self) -> None:
         self._exponent: PerJob[float] = PerJob(speedup_exponent, lambda exponents: float(np.mean(exponents)))
 
+    def decide(self, observation: Observation) -> Decision | None:
+        """Choose the job with the least remaining work below its limit, else the job with the least work.
+
+        An executor moves only to a job with enough work, or to a job without executors; otherwise it stays idle.
+        """
+        jobs, most = observation.job_executors.size, observation.num_executors
+        work = observation.work_ms(observation.remaining_tasks)
+        limit = np.minimum(self.limits(observation, work), most).astype(np.int64)
+        held, order = observation.job_executors.copy(), work.copy()
+        if observation.source >= 0:
+            held[observation.source] -= observation.offered
+            order[observation.source] *= SOURCE_FACTOR
+        lasting, ready = lasting_executors(observation), observation.next_stage >= 0
+        for bound in (limit, np.full(jobs, most)):
+            bound = np.minimum(bound, lasting).astype(np.int64)
+            chosen = np.flatnonzero(ready & (held < bound))
+            if chosen.size:
+                job = chosen[np.argmin(order[chosen])]
+                return Decision(int(observation.next_stage[job]), int(bound[job]))
+        return last_resort(observation)
+
     def limits(self, observation: Observation, work: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return fractions of the cluster for jobs with unclaimed tasks, 1 for other jobs."""
         limits = np.ones(work.size)
@@ -164,6 +194,22 @@ class HeSrpt(LimitedSrpt):
         shares = fractions(ranked.size, self._exponent(observation))
         limits[ranked] = np.ceil(observation.num_executors * shares)
         return limits
+
+
+def lasting_executors(observation: Observation) -> NDArray[np.float64]:
+    """Return the number of offered executors whose move to each live job is justified, at least 1, float64 [J]."""
+    lasting = np.full(observation.job_executors.size, float(observation.num_executors))
+    delay_ms = move_cost_ms(observation)
+    if not delay_ms:
+        return lasting
+    from_job = observation.source >= 0
+    worth_ms = (LEAVE_MIN_DELAYS if from_job else MOVE_MIN_DELAYS) * delay_ms
+    offered = observation.classes[observation.executor_class]
+    fits = (observation.stages["cpu"] <= offered["cpu"]) & (observation.stages["memory"] <= offered["memory"])
+    found = observation.work_ms(observation.unclaimed_tasks * fits) / worth_ms
+    if from_job:
+        found[observation.source] = lasting[observation.source]  # executors that stay do not move
+    return np.maximum(found, 1.0)
 
 
 def fractions(jobs: int, exponent: float) -> NDArray[np.float64]:
@@ -181,7 +227,7 @@ def speedup_exponent(profile: JobProfile, config: ClusterConfig) -> float:
     return float(np.clip(slope, 0.0, LARGEST_EXPONENT))
 
 
-class InelasticFirst(PricedSrpt):
+class InelasticFirst(OrderedRule):
     """The job with the least useful parallelism first, on a tie the earlier job; limits as in ``srpt``.
 
     Inelastic jobs cannot use executors that elastic jobs leave at the end, so they should run while elastic jobs run
@@ -191,4 +237,4 @@ class InelasticFirst(PricedSrpt):
 
     def order(self, observation: Observation) -> NDArray[np.float64]:
         """Return the useful parallelism of each job."""
-        return self._known(observation)[:, place_of(self.constants.measured)].copy()
+        return self._profiles(observation)[:, nearest_price(self.constants.price_of_demand)]

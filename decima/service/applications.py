@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from decima.schedulers.base import LEAVE_MIN_DELAYS, MOVE_MIN_DELAYS
 from decima.schedulers.guarantees import take_overruled
-from decima.schedulers.priced_srpt import WORTH_LEAVING, WORTH_MOVING
 from decima.service.jobs import LiveJob
 from decima.service.protocol import State
 from decima.service.snapshot import Choice, Snapshot, cluster_of
@@ -155,7 +155,7 @@ class Applications:
         take_overruled(self.scheduler)  # nothing reports them, and the record would grow
         # Take no executor before all requested executors have started: until then their number is uncertain.
         may_lose = not known.coming and (
-            not known.has_work or now_s - known.raised_s > WORTH_MOVING * self._delay_ms / 1000
+            not known.has_work or now_s - known.raised_s > MOVE_MIN_DELAYS * self._delay_ms / 1000
         )
         if gain > loss:
             if now_s - known.first_s >= TOGETHER_S:
@@ -276,6 +276,6 @@ class Applications:
     def _worth(self, choice: Choice, to: _Application, job: LiveJob, held: int) -> int:
         """Return the number of executors that a job's work justifies moving; at least 1 if its application has none."""
         work_ms = sum(pending * mean_ms for pending, mean_ms in zip(job.pending, job.mean_ms, strict=True))
-        worth = WORTH_LEAVING if choice.source >= 0 else WORTH_MOVING
+        worth = LEAVE_MIN_DELAYS if choice.source >= 0 else MOVE_MIN_DELAYS
         lasting = int(min(work_ms / (worth * self._delay_ms), self._slots)) - held
         return max(lasting, 0 if to.reserved else 1)

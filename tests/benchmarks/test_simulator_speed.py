@@ -15,7 +15,7 @@ import pytest
 from simpy.events import Event
 
 from decima.schedulers import Fair
-from decima.schedulers.priced_srpt import PricedSrpt
+from decima.schedulers.srpt import Srpt
 from simulator import Cluster, ClusterConfig, run_episode
 from simulator.cluster.alone import useful_executors
 from simulator.cluster.config import Knowledge
@@ -138,7 +138,7 @@ def test_wrong_estimates_cost_a_few_callbacks_a_decision(profiles: tuple[JobProf
     for _ in range(6):
         for knowledge in (Knowledge(), Knowledge(job_error=1.0), Knowledge(stage_error=1.0)):
             started = time.process_time()
-            record = run_episode(ClusterConfig(50, knowledge=knowledge), sequence, PricedSrpt())
+            record = run_episode(ClusterConfig(50, knowledge=knowledge), sequence, Srpt())
             taken_us = 1e6 * (time.process_time() - started) / record.num_decisions
             best[knowledge] = min(best.get(knowledge, math.inf), taken_us)
     exact, *wrong = best.values()

@@ -34,8 +34,8 @@ def test_policies_and_parameters_have_names(policy: Path, shipped: dict[str, Pat
         assert _weights(make_scheduler(f"decima:{name}")) == _weights(make_scheduler(f"decima:{path}"))
     assert _weights(make_scheduler("decima")) == _weights(make_scheduler("decima:general"))
     assert _weights(make_scheduler("decima")) != _weights(make_scheduler("decima:packing-tpch"))
-    text = "fifo, srpt:steepness=1,used_well=2,decima:general,guard=off,fair"
-    assert split_names(text) == ["fifo", "srpt:steepness=1,used_well=2", "decima:general,guard=off", "fair"]
+    text = "fifo, srpt:price_in_batch=1,useful_multiple=2,decima:general,guard=off,fair"
+    assert split_names(text) == ["fifo", "srpt:price_in_batch=1,useful_multiple=2", "decima:general,guard=off", "fair"]
 
 
 def _weights(scheduler: Any) -> list[float]:
@@ -77,14 +77,14 @@ def test_what_is_no_policy_is_refused_in_one_line(
 
 
 def test_parameters_go_by_their_names() -> None:
-    tetris, srpt = map(make_scheduler, ("tetris:fairness=0.25", "srpt:steepness=1.5,used_well=3"))
+    tetris, srpt = map(make_scheduler, ("tetris:fairness=0.25", "srpt:price_in_batch=1.5,useful_multiple=3"))
     assert isinstance(tetris, Tetris)
     assert (tetris.remaining, tetris.fairness) == (Tetris().remaining, 0.25)
     assert isinstance(srpt, Srpt)
-    assert (srpt._one_class.constants.steepness, srpt._one_class.constants.used_well) == (1.5, 3.0)
+    assert (srpt.constants.price_in_batch, srpt.constants.useful_multiple) == (1.5, 3.0)
 
 
-@pytest.mark.parametrize("constant", sorted(parameters("srpt").keys() - {"hesitation", "unwanted"}))  # rare
+@pytest.mark.parametrize("constant", sorted(parameters("srpt").keys() - {"source_per_log_sd", "idle_multiple"}))  # rare
 def test_each_parameter_changes_decisions(constant: str) -> None:
     """Parameters change decisions in a stream or a batch, with one or two executor classes and uncertain estimates."""
     value = parameters("srpt")[constant] / 20 or 0.25
@@ -110,25 +110,25 @@ def mean_jcts_ms(spec: str) -> list[float]:
 
 def test_parameters_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("tuned.json").write_text('{"rule": "srpt", "parameters": {"steepness": 2}, "runs": []}')
+    Path("tuned.json").write_text('{"rule": "srpt", "parameters": {"price_in_batch": 2}, "runs": []}')
     scheduler = make_scheduler("srpt:tuned.json")
     assert isinstance(scheduler, Srpt)
-    assert scheduler._one_class.constants.steepness == 2.0
+    assert scheduler.constants.price_in_batch == 2.0
 
 
 @cases(
     "spec, message",
-    ("srpt:stepness=1", "no parameter 'stepness' (did you mean 'steepness'?), only jitter, "),
-    ("srpt:steepness=", "expected srpt:JITTER, numbers from -100 to 100"),
-    ("srpt:steepness=1e9", "expected srpt:JITTER, numbers from -100 to 100"),
-    ("srpt:steepness=0", "the steepness must be positive, got 0"),
-    ("srpt:staying=-1", "the staying must be positive, got -1"),
+    ("srpt:price_in_bach=1", "no parameter 'price_in_bach' (did you mean 'price_in_batch'?), only jitter, "),
+    ("srpt:price_in_batch=", "expected srpt:JITTER, numbers from -100 to 100"),
+    ("srpt:price_in_batch=1e9", "expected srpt:JITTER, numbers from -100 to 100"),
+    ("srpt:price_in_batch=0", "the price_in_batch must be positive, got 0"),
+    ("srpt:source_factor=-1", "the source_factor must be positive, got -1"),
     ("srpt:missing.json", "missing.json: No such file or directory"),
     ("srpt:text.json", "text.json: line 1, column 1: Expecting value"),
     ("srpt:deep.json", "deep.json: too many levels of brackets"),
     ("srpt:pipe.json", "pipe.json: a pipe, socket or device, expected results of decima tune"),
     ("srpt-tuned:other.json", "other.json: expected the entries rule, 'srpt-tuned', and parameters"),
-    ("srpt:other.json", "other.json: parameters.steepness: expected a number, got 'high'"),
+    ("srpt:other.json", "other.json: parameters.price_in_batch: expected a number, got 'high'"),
     ("packed-srpt:2:0.5", "scheduler 'packed-srpt:2:0.5': packed-srpt is now srpt"),
     ("adaptive-srpt", "scheduler 'adaptive-srpt': adaptive-srpt is now srpt-tuned"),
     ("fifo:a=1", "unknown scheduler 'fifo:a=1'"),
@@ -140,7 +140,7 @@ def test_parameters_that_make_no_sense(
     Path("text.json").write_text("no JSON")
     Path("deep.json").write_text("[" * 100_000)
     os.mkfifo("pipe.json")
-    Path("other.json").write_text('{"rule": "srpt", "parameters": {"steepness": "high"}}')
+    Path("other.json").write_text('{"rule": "srpt", "parameters": {"price_in_batch": "high"}}')
     assert message in one_line(SchedulerError, make_scheduler, spec)
 
 

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, strategies as st
 
-from decima.schedulers.priced_srpt import PricedSrpt
+from decima.schedulers.srpt import Srpt
 from reproduce import headroom
 from reproduce.headroom import HINDSIGHT, HINDSIGHT_OTHER, RULE, RULE_OTHER, FactorSrpt, srpt_flow_ms
 from simulator import ClusterConfig, run_episode
@@ -37,7 +37,7 @@ def test_flow_under_srpt(drawn: list[tuple[int, int]]) -> None:
 
 def test_factors_change_the_order() -> None:
     sequence, cluster = (jobs(*(job(stage(4, 1000.0 * size)) for size in (1, 2))), ClusterConfig(num_executors=2))
-    plain = run_episode(cluster, sequence, PricedSrpt())
+    plain = run_episode(cluster, sequence, Srpt())
     same = run_episode(cluster, sequence, FactorSrpt(np.zeros((2, 2))))
     other = run_episode(cluster, sequence, FactorSrpt(np.array([[5.0, -5.0], [5.0, 5.0]])))
     assert same.completion_ms.tolist() == plain.completion_ms.tolist()

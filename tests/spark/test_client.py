@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from decima.schedulers.priced_srpt import PricedSrpt
+from decima.schedulers.srpt import Srpt
 from decima.service.credentials import Token, Tokens, load_certificate
 from decima.service.plugin import JAR, PluginError, javac
 from decima.service.server import warm_up
@@ -121,7 +121,7 @@ def asking(
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Certificates: of the CA ``ca``, for localhost and for another host, and of another CA; two files of tokens."""
     folder = tmp_path_factory.mktemp("certificates")
-    warm_up(PricedSrpt)
+    warm_up(Srpt)
     ca, other = make_ca(folder), make_ca(folder, "other-ca")
     make_certificate(folder, ca)
     make_certificate(folder, ca, "elsewhere", "DNS:elsewhere.example")
@@ -153,7 +153,7 @@ def test_a_service_is_verified(classes: str, folder: Path) -> None:
             expires = datetime.date(2020, 1, 1) if name == "expired" else None
             file = folder / ("localhost" if name == "expired" else str(name))
             tls = None if name is None else load_certificate(file.with_suffix(".pem"), file.with_suffix(".key"))
-            service = Service(PricedSrpt, tokens=Tokens([Token.of("etl", TOKEN, expires=expires)]))
+            service = Service(Srpt, tokens=Tokens([Token.of("etl", TOKEN, expires=expires)]))
             settings = {key: folder / value if key == "tlsCa" else value for key, value in given.items()}
             where = services.enter_context(serving(service, tls=tls))
             clients.append({"address": where, "tokenFile": folder / "token", **settings})

@@ -172,7 +172,7 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], tuple[str, ...]]] = {
     ),
     "tuned parameters": (
         "it.json",
-        lambda: b'{"rule": "srpt", "parameters": {"steepness": 1}}',
+        lambda: b'{"rule": "srpt", "parameters": {"price_in_batch": 1}}',
         ("compare --schedulers srpt:it.json", "explain --rule srpt:it.json"),
     ),
     "settings of a finished run": ("plotted/config.yaml", SETTINGS.encode, ("plot plotted",)),
@@ -441,7 +441,7 @@ SLIPS = {
     ("compare --schedulers 'weighted-fair: 1'", "weighted-fair: 1"),
     ("compare --schedulers weighted-fair:\u0663", "weighted-fair"),
     ("compare --schedulers srpt:-1", "the jitter must not be negative, got -1"),
-    ("compare --schedulers srpt:thrift=0", "the thrift must be positive, got 0"),
+    ("compare --schedulers srpt:price_with_classes=0", "the price_with_classes must be positive, got 0"),
     ("compare --schedulers decima:.", "'.'"),
     ("compare --schedulers \x1b[31mx:y", "x:y"),
     (f"{SMALL} --schedulers {OWN}Leaving", "SystemExit: 3"),

@@ -7,7 +7,7 @@ import pytest
 
 from decima.evaluation import Comparison, Conditions, run
 from decima.policy.compiled import network
-from decima.schedulers import adaptive_srpt, packed_srpt, priced_srpt
+from decima.schedulers import srpt_steps
 from simulator import ClusterConfig, Faults
 from simulator.cluster.engine import commands, solo
 from workloads import Workload, embedded_tpch, synthetic_profiles
@@ -53,10 +53,7 @@ def test_code_that_is_compiled(compiled: list[str]) -> None:
 @pytest.mark.usefixtures("compiled")
 def test_the_episode_that_compiles_calls_what_all_others_call() -> None:
     """It compiles for the right types: an experiment afterwards compiles nothing."""
-    entries = (
-        *(commands.observe, commands.advance, network.decide, priced_srpt._choose, packed_srpt._choose),
-        *(adaptive_srpt._choose_stage, solo.run_alone),
-    )
+    entries = (*(commands.observe, commands.advance, network.decide, srpt_steps.choose, solo.run_alone),)
     schedulers = ["fifo", "srpt", "srpt-tuned", "decima:tpch-batch"]
     run.compile_parts(CONDITIONS, schedulers, 1)
     before = [list(entry.overloads) for entry in entries]

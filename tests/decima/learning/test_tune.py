@@ -18,13 +18,14 @@ from decima.learning import tune
 from decima.learning.cluster.config import read_config
 from decima.learning.tune import JUDGED_ON, TUNED_ON, CmaEs, Tuned, scheduler_name, tune_rule
 from decima.registry import make_scheduler, parameters
-from decima.schedulers.adaptive_srpt import ADAPTIVE_WEIGHTS, AdaptiveSrpt
 from decima.schedulers.base import SchedulerError
-from decima.schedulers.priced_srpt import PricedConstants, PricedSrpt
+from decima.schedulers.srpt import Srpt, TunedSrpt
+from decima.schedulers.srpt_weights import constants_of_orders, searched_weights
 from decima.show.tuning import tuning_report
 from tests.cases import cases
 
-CONSTANTS = {**PricedConstants()._asdict(), "steepness": 2.0}
+WEIGHTS = {name for name in searched_weights() if not name.startswith("classes.")}
+CONSTANTS = {**constants_of_orders(), "price_in_batch": 2.0}
 DRAWN = (
     "settings.sources=[synthetic]", "settings.batch_jobs=3", "settings.stream_jobs=4", "settings.executors=5",
     "settings.job_error={one_of: [0, 1]}",
@@ -62,8 +63,8 @@ def test_searches_find_better_constants_also_for_other_metrics() -> None:
         name: float(f"{value:.3g}") for name, value in zip(CONSTANTS, found.path[-1], strict=True)
     }
     made = make_scheduler(found.scheduler)
-    assert isinstance(made, PricedSrpt)
-    assert made.constants._asdict() == found.constants
+    assert isinstance(made, Srpt)
+    assert made.constants._asdict().items() >= found.constants.items()
     late = setting(deadlines=(1.5, 1.5), seed=3)
     found = tuned({"late": late}, rule="atc", objective="misses", generations=6, sequences=3, judged=3)
     means = found.runs[found.runs["seeds"] == TUNED_ON].groupby("scheduler")["deadline_misses"].mean()
@@ -75,29 +76,29 @@ def test_searches_find_better_constants_also_for_other_metrics() -> None:
 
 def test_weights_are_found_with_either_sign() -> None:
     found = tuned({"batch": setting(seed=3)}, rule="srpt-tuned")
-    weights = {name: value for name, value in found.constants.items() if name in ADAPTIVE_WEIGHTS}
+    weights = {name: value for name, value in found.constants.items() if name in WEIGHTS}
     assert min(weights.values()) < 0 < max(weights.values())
-    assert all(value > 0 for name, value in found.constants.items() if name not in ADAPTIVE_WEIGHTS)
+    assert all(value > 0 for name, value in found.constants.items() if name not in WEIGHTS)
     made = make_scheduler(found.scheduler)
-    assert isinstance(made, AdaptiveSrpt)
-    assert made.weights == weights
+    assert isinstance(made, TunedSrpt)
+    assert made.weights.items() >= weights.items()
 
 
 def test_a_search_starts_from_the_constants_of_a_scheduler(tmp_path: Path) -> None:
     """Weights that the scheduler lacks start at 0, and the result is compared with the scheduler."""
     batch = {"batch": setting(seed=3)}
     options = {"rule": "srpt-tuned", "generations": 1}
-    found = tuned(batch, start="srpt:staying=0.5", **options)
-    assert set(found.runs["scheduler"]) == {"srpt:staying=0.5", found.scheduler}
+    found = tuned(batch, start="srpt:source_factor=0.5", **options)
+    assert set(found.runs["scheduler"]) == {"srpt:source_factor=0.5", found.scheduler}
     shown = report_of(found, batch)
-    assert shown.content["start"] == "srpt:staying=0.5"
-    assert "Change against srpt:staying=0.5" in shown.notes[0]
-    assert np.abs([found.constants[name] for name in ADAPTIVE_WEIGHTS]).max() <= 0.15  # near 0
-    assert found.constants["staying"] == pytest.approx(0.5, rel=1)
+    assert shown.content["start"] == "srpt:source_factor=0.5"
+    assert "Change against srpt:source_factor=0.5" in shown.notes[0]
+    assert np.abs([found.constants[name] for name in WEIGHTS]).max() <= 0.15  # near 0
+    assert found.constants["source_factor"] == pytest.approx(0.5, rel=1)
     file = tmp_path / "tuned.json"
     file.write_text(json.dumps({name: shown.content[name] for name in ("rule", "parameters")}))
     again = tuned(batch, start=f"srpt-tuned:{file}", **options)
-    assert again.constants["staying"] == pytest.approx(found.constants["staying"], rel=1)
+    assert again.constants["source_factor"] == pytest.approx(found.constants["source_factor"], rel=1)
     assert again.start_constants == found.constants
     file.unlink()
     assert f"Change against srpt-tuned:{file}" in report_of(again, batch).notes[0]

@@ -13,8 +13,7 @@ import torch
 from decima.policy.compiled.graphs import NO_GUARD, Graphs
 from decima.policy.presets import GENERAL_POLICY, PACKING_POLICY, PAPER_POLICY, TOLD_PACKING_POLICY
 from decima.policy.scheduler import Featurizer, NeuralScheduler
-from decima.schedulers.packed_srpt import AdaptivePackedSrpt, PackedSrpt
-from decima.schedulers.priced_srpt import PricedSrpt
+from decima.schedulers.srpt import Srpt, TunedSrpt
 from simulator import ClusterConfig, Observation
 from simulator.cluster.observation import CLASS, JOB, NO_ATTRIBUTES, STAGE
 from tests.cases import cases
@@ -81,11 +80,9 @@ def test_jobs_without_stages_and_messages_of_finished_ones() -> None:
     assert Featurizer(VARIANTS["finished"]).graph(AGAIN).messages.tolist() == [[0, 0, 1], [0, 2, 3]]
 
 
-@pytest.mark.parametrize("rule", [PricedSrpt(), PackedSrpt(), AdaptivePackedSrpt()])
+@pytest.mark.parametrize("rule", [Srpt(), TunedSrpt()])
 @pytest.mark.parametrize("executors", [2, 0], ids=["here", "all left"])
-def test_rules_and_the_guard_pass_over_jobs_without_unfinished_stages(
-    rule: PricedSrpt | PackedSrpt | AdaptivePackedSrpt, executors: int
-) -> None:
+def test_rules_and_the_guard_pass_over_jobs_without_unfinished_stages(rule: Srpt | TunedSrpt, executors: int) -> None:
     observation = seen(*[(COMPLETE, COMPLETE)] * 40, (READY, LATER), executors=executors)
     asked = rule.ask(observation)
     assert asked.stage in ((80,) if executors else (80, -1))

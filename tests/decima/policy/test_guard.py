@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 from decima.policy import Featurizer, Graphs, NeuralScheduler, Policy
 from decima.policy.presets import GENERAL_POLICY, PACKING_POLICY
 from decima.registry import SchedulerError, make_scheduler
-from decima.schedulers.priced_srpt import PricedSrpt
+from decima.schedulers.srpt import Srpt
 from simulator import DECIMA_SIM, PAPER, Cluster, ClusterConfig, Decision, Observation, run_episode
 from simulator.cluster.observation import CLASS, JOB, NO_ATTRIBUTES, STAGE
 from tests.decima.policy.examples import changed, episode, policy_of, random_sequence
@@ -113,8 +113,8 @@ def test_executors_of_a_job_leave_for_more_work_than_free_ones(source: int, is_w
 def test_the_guard_allows_what_the_rule_does(stage: int, expected: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """The rule leaves the executors idle, or lets them wait for the late stage, or neither."""
     seen = seen_by_hand(DONE, (*AT_WORK[:8], 90_000.0, 1, 0, 0, 0), LATER, READY, executors=0)
-    asked = PricedSrpt().ask(seen)._replace(stage=stage)
-    monkeypatch.setattr(PricedSrpt, "ask", lambda *_: asked)
+    asked = Srpt().ask(seen)._replace(stage=stage)
+    monkeypatch.setattr(Srpt, "ask", lambda *_: asked)
     assert choices(Featurizer(GENERAL_POLICY), seen) == expected
 
 

@@ -13,8 +13,7 @@ from decima.policy.presets import GENERAL_POLICY, PAPER_POLICY, TOLD_PACKING_POL
 from decima.policy.scheduler import NeuralScheduler, make_rule
 from decima.schedulers.base import Scheduler
 from decima.schedulers.objectives import Atc
-from decima.schedulers.packed_srpt import AdaptivePackedSrpt, PackedSrpt
-from decima.schedulers.priced_srpt import PricedSrpt
+from decima.schedulers.srpt import Srpt, TunedSrpt
 from simulator import PAPER, TRACE, Cluster, ClusterConfig, ExecutorClass, Semantics, run_episode
 from tests.cases import cases
 from tests.decima.policy.examples import changed, random_sequence
@@ -30,7 +29,7 @@ def test_a_policy_whose_networks_say_next_to_nothing_decides_as_the_rule(
     config = changed(GENERAL_POLICY, rule_stage_weight=1e4, rule_limit_weight=1e4)
     cluster_config = ClusterConfig(executors, moving_delay_ms=delay_ms, warmup_delay_ms=0.0)
     cluster = Cluster(cluster_config, random_sequence(np.random.default_rng(seed), max_jobs=6))
-    policy, rule = NeuralScheduler(Policy(config, seed % 100)), PricedSrpt()
+    policy, rule = NeuralScheduler(Policy(config, seed % 100)), Srpt()
     while not cluster.done:
         observation = cluster.observe()
         decision = None
@@ -49,18 +48,18 @@ def test_policies_know_the_rule_before_they_learn() -> None:
     jobs = AttributeDistribution((1.5, 3.0), weights=(1, 16)).draw(
         random_sequence(np.random.default_rng(3), max_jobs=6)
     )
-    changes = {"rule": "atc", "rule_constants": {"weighted": 2.0, "steepness": 0.5}}
+    changes = {"rule": "atc", "rule_constants": {"weighted": 2.0, "price_in_batch": 0.5}}
     config = changed(GENERAL_POLICY, rule_stage_weight=1e4, rule_limit_weight=1e4, **changes)
     cluster = ClusterConfig(12, moving_delay_ms=10.0)
     mine, rule, other = (
         run_episode(cluster, jobs, each)
-        for each in (NeuralScheduler(Policy(config, 1)), Atc(weighted=2.0, steepness=0.5), Atc())
+        for each in (NeuralScheduler(Policy(config, 1)), Atc(weighted=2.0, price_in_batch=0.5), Atc())
     )
     assert mine.completion_ms.tolist() == rule.completion_ms.tolist() != other.completion_ms.tolist()
     # The heads of a new policy return 0, so that only the rule's scores count.
     config = ClusterConfig(12, moving_delay_ms=50.0, warmup_delay_ms=0.0)
     sequence = random_sequence(np.random.default_rng(3), max_jobs=9)
-    assert_same_episode(config, sequence, PricedSrpt(), GENERAL_POLICY)
+    assert_same_episode(config, sequence, Srpt(), GENERAL_POLICY)
 
 
 @cases("constants, message", ({"patience": 1.0}, "atc does not have all constants"), ({"given_up": 0.0}, "above 0"))
@@ -90,9 +89,9 @@ def test_a_policy_that_packs_and_has_learned_nothing_decides_as_the_rule(seed: i
     classes = tuple(ExecutorClass(3, memory=memory) for memory in (0.25, 0.5, 1.0))
     config = ClusterConfig(executor_classes=classes, moving_delay_ms=50.0, semantics=semantics)
     sequence = uniform_memory(random_sequence(np.random.default_rng(seed), max_jobs=9))
-    assert_same_episode(config, sequence, PackedSrpt(), TOLD_PACKING_POLICY)
+    assert_same_episode(config, sequence, Srpt(), TOLD_PACKING_POLICY)
     adaptive = changed(TOLD_PACKING_POLICY, rule="srpt-tuned")
-    assert_same_episode(config, sequence, AdaptivePackedSrpt(), adaptive)
+    assert_same_episode(config, sequence, TunedSrpt(), adaptive)
 
 
 def assert_same_episode(config: ClusterConfig, sequence: JobSequence, rule: Scheduler, policy: PolicyConfig) -> None:

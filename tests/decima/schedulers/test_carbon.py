@@ -171,7 +171,7 @@ def test_jobs_wait_for_green_power_under_rules_by_name() -> None:
     assert isinstance(rule, Cap)
     assert isinstance(rule.base, Fair)
     assert rule.minimum == 0.1
-    nested = make_scheduler("pcaps:base=srpt:stream_price=3")
+    nested = make_scheduler("pcaps:base=srpt:least_price_in_stream=3")
     assert isinstance(nested, Pcaps)
     assert isinstance(nested.base, Srpt)
-    assert nested.base._one_class.constants.stream_price == 3
+    assert nested.base.constants.least_price_in_stream == 3

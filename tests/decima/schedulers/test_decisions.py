@@ -14,7 +14,6 @@ import pytest
 
 from decima.registry import SCHEDULERS, make_scheduler
 from decima.schedulers import Scheduler
-from decima.schedulers.priced_srpt import PricedSrpt
 from decima.schedulers.spark import SparkFifo, SparkPools, SparkStandalone
 from decima.schedulers.srpt import Srpt
 from simulator import DECIMA_SIM, SPARK, Cluster, ClusterConfig, ExecutorClass
@@ -37,7 +36,7 @@ CLUSTERS = {
 JOBS = 10
 NAMES = (
     *(name for name in SCHEDULERS if name != "weighted-fair"),
-    *("weighted-fair:-1.3", "srpt:0.3", "srpt:thrift=2,waste=0.5"),
+    *("weighted-fair:-1.3", "srpt:0.3", "srpt:price_with_classes=2,coverage_exponent=0.5"),
     *("tetris:1:0.3", "graphene-star:-1:0.5:0.5", "graphene:1:0.3"),
 )
 MAKERS: dict[str, Callable[[], Scheduler]] = {
@@ -76,9 +75,9 @@ def decisions(name: str) -> list[str]:
         episode, asked = Cluster(config, sequence(uniform=cluster != "classes")), np.zeros(3)
         while not episode.done:
             seen = episode.observe()
-            if isinstance(scheduler, PricedSrpt | Srpt):
+            if isinstance(scheduler, Srpt):
                 rule = scheduler.ask(seen)
-                asked += rule.limits.sum(), rule.price, rule.away.sum()
+                asked += rule.limits.sum(), rule.price, rule.distances.sum()
             episode.decide(scheduler.decide(seen) if seen.num_schedulable else None)
         answers = " ".join(f"{value:.6g}" for value in asked) if asked.any() else ""
         lines.append(f"{cluster} {name} {episode.record().mean_jct_ms:.3f} {answers}".strip())

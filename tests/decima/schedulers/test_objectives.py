@@ -82,7 +82,7 @@ def test_smiths_ratio_has_the_least_weighted_mean(drawn: list[tuple[int, float]]
 
 
 @pytest.mark.parametrize("name", ["weighted-srpt", "atc"])
-def test_without_attributes_smiths_ratio_and_atc_are_priced_srpt(name: str) -> None:
+def test_without_attributes_smiths_ratio_and_atc_are_srpt(name: str) -> None:
     jobs = poisson_arrivals(synthetic_profiles(6), 12, 2000.0, seed=3)
     other, plain = (run_episode(ClusterConfig(8), jobs, make_scheduler(each)) for each in (name, "srpt"))
     assert other.completion_ms.tolist() == plain.completion_ms.tolist()
@@ -161,7 +161,7 @@ def test_boosts_are_those_of_the_paper() -> None:
         for name in ("0.99", "0", "load=0.99,decay=100")
     }
     assert ends["load=0.99,decay=100"] == ends["0"] != ends["0.99"]
-    assert make_scheduler("gamma-boost:stream_price=4").constants.stream_price == 4  # type: ignore[attr-defined]
+    assert make_scheduler("gamma-boost:least_price_in_stream=4").constants.least_price_in_stream == 4  # type: ignore[attr-defined]
 
 
 def running(record: EpisodeRecord, time_ms: float) -> list[int]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from decima.schedulers.priced_srpt import PricedSrpt
+from decima.schedulers.srpt import Srpt
 from decima.service.credentials import Tokens, load_certificate
 from decima.service.metrics import Metrics
 from decima.service.page import Page
@@ -82,7 +82,7 @@ def listening(what: str, tokens: Tokens, pair: tuple[Path, Path] | None = None) 
             end()
     else:
         page, at = Page("fifo"), list[str]()
-        service = Service(PricedSrpt, watchers=[page])
+        service = Service(Srpt, watchers=[page])
         with serving(service, beside=lambda: page.listen(0, "127.0.0.1", at.append, tokens, pair)):
             yield at[0]
 

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from rich.table import Table
 
 from decima.cli.main import cli
-from decima.schedulers.priced_srpt import PricedSrpt
+from decima.schedulers.srpt import Srpt
 from decima.service.history import History
 from decima.service.log import (
     Answered,
@@ -54,7 +54,7 @@ FIRST = Started(policy="p", shadow=False, time_ms=0).model_dump_json() + "\n"
 def logged(path: Path, name: str = "etl", sequence: JobSequence = SEQUENCE, hidden: bool = False) -> ScriptedSpark:
     """Log a driver that runs its jobs."""
     log = DecisionLog(path, "srpt")
-    with serving(Service(PricedSrpt, History(PROFILES), watchers=[log])) as where, Client(where, name=name) as client:
+    with serving(Service(Srpt, History(PROFILES), watchers=[log])) as where, Client(where, name=name) as client:
         spark = ScriptedSpark(arriving(sequence), client.ask, SLOTS, hidden=hidden)
         spark.run()
     log.close()
@@ -176,7 +176,7 @@ def test_a_log_that_cannot_be_written_is_refused_or_ends(tmp_path: Path, caplog:
         pytest.skip("no /dev/full here")
     caplog.set_level(logging.ERROR)
     log = DecisionLog(Path("/dev/full"), "fifo")
-    with serving(Service(PricedSrpt, watchers=[log])) as where, Client(where) as client:
+    with serving(Service(Srpt, watchers=[log])) as where, Client(where) as client:
         assert client.ask(a_state(1, a_job("a", a_stage(7)), having=executors(2))).stages
     assert [record.getMessage() for record in caplog.records] == [
         "the log /dev/full ends here: No space left on device"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from decima.registry import make_scheduler
-from decima.schedulers.priced_srpt import PricedSrpt
+from decima.schedulers.srpt import Srpt
 from decima.service.answering import MOST_UNREAD, Relay, RelayHandler, Repeater, Setup, received, run
 from decima.service.credentials import ServeError
 from decima.service.history import History
@@ -135,14 +135,14 @@ def test_a_slow_reader_misses_questions_and_the_answering_process_does_not_wait(
     ]
 
 
-class NeverDecides(PricedSrpt):
+class NeverDecides(Srpt):
     def decide(self, observation: Any) -> None:
         raise SystemExit(7)
 
 
 @cases("setup, reason",
-        (Setup(partial(Service, PricedSrpt), NeverDecides, "0", "127.0.0.1"), "ended before it was ready: status 7"),
-        (Setup(partial(Service, PricedSrpt), PricedSrpt, "0", "nowhere.invalid"), "cannot listen on nowhere.invalid"),
+        (Setup(partial(Service, Srpt), NeverDecides, "0", "127.0.0.1"), "ended before it was ready: status 7"),
+        (Setup(partial(Service, Srpt), Srpt, "0", "nowhere.invalid"), "cannot listen on nowhere.invalid"),
 )  # fmt: skip
 def test_a_service_that_cannot_start_ends(setup: Setup, reason: str) -> None:
     with pytest.raises(ServeError, match=reason):

@@ -148,9 +148,9 @@ def test_what_is_wrong_is_said_in_one_line(
 
 CRASHING = """
 import faulthandler
-from decima.schedulers.priced_srpt import PricedSrpt
+from decima.schedulers.srpt import Srpt
 
-class Crashing(PricedSrpt):
+class Crashing(Srpt):
     def decide(self, observation):
         if observation.time_ms == 666.0:
             faulthandler._sigsegv()

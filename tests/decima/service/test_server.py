@@ -20,7 +20,7 @@ import pytest
 
 from decima.registry import make_scheduler
 from decima.schedulers.base import Scheduler
-from decima.schedulers.priced_srpt import PricedSrpt
+from decima.schedulers.srpt import Srpt
 from decima.service import server
 from decima.service.history import History
 from decima.service.log import Answered, DecisionLog, read_log
@@ -59,7 +59,7 @@ class Told(Watcher):
         self.refusals.append(reason)
 
 
-def service(make: Callable[[], Any] = PricedSrpt, **options: Any) -> Service:
+def service(make: Callable[[], Any] = Srpt, **options: Any) -> Service:
     return Service(make, **options)
 
 
@@ -223,7 +223,7 @@ def test_a_driver_with_no_token_or_another_one_is_refused(token: str | None) -> 
 
     def make() -> Scheduler:
         made.append(None)
-        return PricedSrpt()
+        return Srpt()
 
     with serving(service(make, token=TOKEN, watchers=[told])) as where:
         heard = raw(where, json.dumps(hello).encode() + b"\n", line(STATE))
@@ -294,7 +294,7 @@ def test_a_decision_that_fails_is_answered_by_sparks_own_order(
     """The driver stays connected; its next question has a new scheduler. The failure is logged, counted and shown."""
     caplog.set_level(logging.ERROR)
     failing = (KeyError("nothing to be found"), SystemExit(0), 3, Decision(0, 10**30), Decision(99, 1))
-    schedulers = iter([*map(Failing, failing), PricedSrpt(), PricedSrpt()])
+    schedulers = iter([*map(Failing, failing), Srpt(), Srpt()])
     metrics, page, path = Metrics(), Page("p"), tmp_path / "log.jsonl"
     log = DecisionLog(path, "p")
     served = service(lambda: next(schedulers), watchers=[log, metrics, page])
@@ -326,7 +326,7 @@ def test_a_decision_that_fails_is_answered_by_sparks_own_order(
 
 
 def test_schedulers_may_fail_and_shadows_are_not_obeyed() -> None:
-    schedulers = iter([Failing(KeyError()), PricedSrpt(), PricedSrpt(), PricedSrpt()])
+    schedulers = iter([Failing(KeyError()), Srpt(), Srpt(), Srpt()])
     with serving(service(lambda: next(schedulers), slots=4)) as where, Client(where, moves_executors=True) as client:
         assert client.ask(STATE) == Answer(seq=1)  # keeps the executors that it has
         assert client.ask(STATE.model_copy(update={"seq": 2})).executors is not None
@@ -374,7 +374,7 @@ def test_a_question_is_in_the_log_before_it_is_decided(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     found: list[list[str]] = []
 
-    class Reading(PricedSrpt):
+    class Reading(Srpt):
         def decide(self, observation: Observation) -> Decision | None:
             found.append([each.event for each in read_log(path)])
             return super().decide(observation)

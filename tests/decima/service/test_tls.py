@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from decima.schedulers.priced_srpt import PricedSrpt
+from decima.schedulers.srpt import Srpt
 from decima.service.credentials import ServeError, Token, Tokens, load_certificate
 from decima.service.protocol import Refusal, Welcome
 from decima.service.service import Service
@@ -33,7 +33,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory, ca: Pair) -> Pair:
 
 
 def test_drivers_are_served_over_tls_while_others_stop_in_the_handshake(ca: Pair, pair: Pair) -> None:
-    service = Service(PricedSrpt, token="secret")
+    service = Service(Srpt, token="secret")
     with serving(service, tls=load_certificate(*pair)) as where:
         with Client(where, trusting(ca), token="secret") as client:
             assert client.greeting == Welcome()
@@ -44,7 +44,7 @@ def test_drivers_are_served_over_tls_while_others_stop_in_the_handshake(ca: Pair
             assert client.is_closed()
         with Client(where, trusting(ca), token="wrong") as client:
             assert isinstance(client.greeting, Refusal)
-    with serving(Service(PricedSrpt), tls=load_certificate(*pair)) as where:
+    with serving(Service(Srpt), tls=load_certificate(*pair)) as where:
         silent = [connect(where) for _ in range(5)]
         with Client(where, trusting(ca)) as client:
             assert client.ask(STATE).stages
@@ -57,7 +57,7 @@ def test_a_hello_in_the_packet_of_the_handshake_is_read(ca: Pair, pair: Pair) ->
     """A client of TLS 1.3 may send its last message of the handshake and its first line at once."""
     received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = trusting(ca).wrap_bio(received, sent, server_hostname="localhost")
-    with serving(Service(PricedSrpt), tls=load_certificate(*pair)) as where, connect(where) as plain:
+    with serving(Service(Srpt), tls=load_certificate(*pair)) as where, connect(where) as plain:
         while True:
             try:
                 tls.do_handshake()
@@ -80,7 +80,7 @@ def test_a_hello_in_the_packet_of_the_handshake_is_read(ca: Pair, pair: Pair) ->
 def test_what_fails_is_one_line_in_the_log(ca: Pair, pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     context = load_certificate(*pair)
-    with serving(Service(PricedSrpt), tls=context) as where:
+    with serving(Service(Srpt), tls=context) as where:
         with connect(where) as plain:
             plain.sendall(Client.first_line())
             assert plain.makefile("rb").read().find(b"welcome") < 0
@@ -90,7 +90,7 @@ def test_what_fails_is_one_line_in_the_log(ca: Pair, pair: Pair, caplog: pytest.
             trusting(ca).wrap_socket(connect(where), server_hostname="other.example")
         with Client(where, trusting(ca)) as client:
             assert client.ask(STATE).stages
-    with serving(Service(PricedSrpt)) as where:
+    with serving(Service(Srpt)) as where:
         with pytest.raises(ssl.SSLError), Client(where, trusting(ca)):
             pass
         with Client(where) as client:
@@ -105,10 +105,7 @@ def test_what_fails_is_one_line_in_the_log(ca: Pair, pair: Pair, caplog: pytest.
 
 
 def test_a_unix_socket_is_not_encrypted(pair: Pair, tmp_path: Path) -> None:
-    with (
-        serving(Service(PricedSrpt), f"unix:{tmp_path}/s", tls=load_certificate(*pair)) as where,
-        Client(where) as client,
-    ):
+    with serving(Service(Srpt), f"unix:{tmp_path}/s", tls=load_certificate(*pair)) as where, Client(where) as client:
         assert client.ask(STATE).stages
 
 

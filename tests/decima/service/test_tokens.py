@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from decima.schedulers.priced_srpt import PricedSrpt
+from decima.schedulers.srpt import Srpt
 from decima.service.credentials import DeniedError, ServeError, Token, Tokens, read_tokens
 from decima.service.protocol import Refusal, Welcome
 from decima.service.service import Service
@@ -105,7 +105,7 @@ def test_a_driver_is_refused_in_one_line_at_both_ends(caplog: pytest.LogCaptureF
     caplog.set_level(logging.WARNING)
     tokens, today = limited_and_free()
     reasons = []
-    with serving(Service(PricedSrpt, tokens=tokens)) as where, Client(where, token=BI) as other:
+    with serving(Service(Srpt, tokens=tokens)) as where, Client(where, token=BI) as other:
         for wrong in ("", "x" * 20):
             with Client(where, token=wrong) as client:
                 reasons.append(client.greeting)

@@ -1,4 +1,4 @@
-"""Shortest remaining work first with limits and a cost of executors, and rules for uncertain estimates."""
+"""``srpt`` on executors of one class, and rules for uncertain estimates and speedup."""
 
 import math
 from dataclasses import replace
@@ -9,9 +9,11 @@ from scipy import stats
 from scipy.optimize import minimize_scalar
 
 from decima.registry import make_scheduler
-from decima.schedulers import priced_srpt
-from decima.schedulers.base import AWAY_BY_RANK, FARTHEST_AWAY, PRICES
+from decima.schedulers.base import DISTANCE_PER_RANK, LARGEST_DISTANCE, LEAVE_MIN_DELAYS, PRICES, SOURCE_FACTOR
 from decima.schedulers.queueing import HeSrpt, fractions, index_over_median, speedup_exponent
+from decima.schedulers.srpt import Srpt
+from decima.schedulers.srpt_steps import DISTANCE_IN_JOB
+from decima.schedulers.srpt_weights import CLASS_CONSTANTS, Constants
 from simulator import DECIMA_SIM, Cluster, ClusterConfig, Decision, ExecutorClass, Observation, run_episode
 from simulator.cluster.alone import useful_executors
 from simulator.cluster.config import Knowledge
@@ -24,9 +26,7 @@ from workloads.job import JobProfile
 DELAY_MS = 100.0
 
 
-def first_decisions(
-    scheduler: priced_srpt.CappedSrpt | priced_srpt.ProfiledSrpt, executors: int, sequence: JobSequence
-) -> list[Decision | None]:
+def first_decisions(scheduler: HeSrpt, executors: int, sequence: JobSequence) -> list[Decision | None]:
     """Return the decisions at time 0, until no executor is left or the rest is left idle."""
     config = ClusterConfig(executors, moving_delay_ms=DELAY_MS)
     scheduler.reset(config)
@@ -38,39 +38,16 @@ def first_decisions(
     return made
 
 
-def test_executors_move_to_work_up_to_limits_of_profiles() -> None:
-    sequence = jobs(job(stage(50, 1000)), job(stage(40, 1000)), job(stage(45, 1000)))
-    made = first_decisions(priced_srpt.CappedSrpt(), 12, sequence)
-    assert [decision.stage for decision in made if decision] == [1, 2, 0]
-    # Ten tasks are enough work for executors with three moving delays of work each; other executors stay free.
-    task_ms = priced_srpt.WORTH_MOVING * DELAY_MS / 2
-    made = first_decisions(priced_srpt.CappedSrpt(coefficient=1000), 8, jobs(job(stage(10, task_ms))))
-    assert made == [Decision(0, 5), None]
-    made = first_decisions(priced_srpt.CappedSrpt(), 8, jobs(job(stage(10, 1.0))))
-    assert made == [Decision(0, 1), None]
-    config = ClusterConfig(8, moving_delay_ms=0)
-    cluster = Cluster(config, jobs(job(stage(8, 1.0))))
-    assert priced_srpt.CappedSrpt(1000).decide(cluster.observe()) == Decision(0, 8)
-    profile = inflating(400, {5: 1000.0, 10: 1200.0, 20: 4000.0, 40: 9000.0})
-    config = ClusterConfig(40, moving_delay_ms=DELAY_MS)
-    scheduler = priced_srpt.ProfiledSrpt(2.5)
-    several = jobs(*[profile] * 8)
-    scheduler.reset(config)
-    best = useful_executors(profile, config, 2.5)
-    assert 40 // 8 < best < 40
-    assert scheduler.decide(Cluster(config, several).observe()) == Decision(0, best)
-
-
-@pytest.mark.parametrize(("share", "stays"), [(priced_srpt.STAYING * 1.1, True), (priced_srpt.STAYING * 0.9, False)])
+@pytest.mark.parametrize(("share", "stays"), [(SOURCE_FACTOR * 1.1, True), (SOURCE_FACTOR * 0.9, False)])
 def test_executors_leave_their_job_only_for_a_clearly_shorter_one(share: float, stays: bool) -> None:
     """One executor finishes the first stage of a long job; another job has a fraction of its remaining work."""
-    work_ms = 10 * priced_srpt.WORTH_LEAVING * DELAY_MS
+    work_ms = 10 * LEAVE_MIN_DELAYS * DELAY_MS
     own, other = chain(stage(1, 50), stage(10, work_ms / 10)), job(stage(10, share * work_ms / 10))
     cluster = Cluster(ClusterConfig(1, moving_delay_ms=DELAY_MS), jobs(own, other))
     cluster.decide(Decision(0, 1))
     while cluster.observe().source < 0:
         cluster.decide(None)
-    for scheduler in (priced_srpt.CappedSrpt(), priced_srpt.PricedSrpt()):
+    for scheduler in (HeSrpt(), Srpt()):
         decision = scheduler.decide(cluster.observe())
         assert decision is not None
         assert (decision.stage == 1) == stays
@@ -85,7 +62,9 @@ def test_an_executor_leaves_its_job_for_eight_moving_delays_of_work(left: int, l
     cluster.decide(Decision(2, 1))
     observation = cluster.observe()
     assert (cluster.acting, observation.source, observation.unclaimed_tasks.tolist()) == ([0], 0, [0, 10, left])
-    assert priced_srpt.CappedSrpt().decide(observation) == (Decision(2, 2) if leaves else Decision(1, 2))
+    decision = HeSrpt().decide(observation)
+    assert decision is not None
+    assert decision.stage == (2 if leaves else 1)
 
 
 @pytest.mark.parametrize(("left", "executors"), [(8, 1), (15, 1), (16, 2)])
@@ -98,16 +77,16 @@ def test_with_a_price_it_does_so_where_most_of_the_work_is_claimed(left: int, ex
     while cluster.observe().source < 0:
         cluster.decide(None)
     assert cluster.observe().unclaimed_tasks.tolist() == [0, 10, 0, left]
-    assert priced_srpt.PricedSrpt().ask(cluster.observe()).limits[1] == executors
+    assert Srpt().ask(cluster.observe()).limits[1] == executors
 
 
 @pytest.mark.parametrize(("tasks", "executors"), [(5, 1), (6, 2), (8, 2), (9, 3)])
 def test_a_free_executor_moves_for_three_moving_delays_of_work(tasks: int, executors: int) -> None:
-    made = first_decisions(priced_srpt.CappedSrpt(), 4, jobs(job(stage(tasks, DELAY_MS))))
+    made = first_decisions(HeSrpt(), 4, jobs(job(stage(tasks, DELAY_MS))))
     assert made == [Decision(0, executors), None]
 
 
-DEFAULTS = priced_srpt.PricedConstants()
+DEFAULTS = Constants()
 
 
 def batch(num_jobs: int) -> JobSequence:
@@ -115,8 +94,8 @@ def batch(num_jobs: int) -> JobSequence:
     return batch_arrivals((inflating(200, {1: 800.0, 20: 1600.0}),), num_jobs, seed=0)
 
 
-def asked(config: ClusterConfig, sequence: JobSequence) -> tuple[Cluster, priced_srpt.PricedSrpt]:
-    scheduler = priced_srpt.PricedSrpt()
+def asked(config: ClusterConfig, sequence: JobSequence) -> tuple[Cluster, Srpt]:
+    scheduler = Srpt()
     scheduler.reset(config)
     return Cluster(config, sequence), scheduler
 
@@ -133,7 +112,7 @@ def test_prices_count_unwanted_executors() -> None:
     assert (seen.source, seen.offered, seen.executor_class) == (-1, 5, 0)
     rule = scheduler.ask(seen)
     used_well = useful_executors(profile, config, rule.price)
-    may_have = DEFAULTS.used_well + DEFAULTS.unwanted * ((360 - 2 * max(used_well - 20, 0)) / 400) ** 2
+    may_have = DEFAULTS.useful_multiple + DEFAULTS.idle_multiple * ((360 - 2 * max(used_well - 20, 0)) / 400) ** 2
     assert rule.limits[0] == int(may_have * used_well * 20 / 40)
     config = ClusterConfig(20, moving_delay_ms=DELAY_MS)
     prices, limits = [], []
@@ -155,8 +134,8 @@ def test_prices_follow_demand_and_the_shortest_jobs_come_first() -> None:
     config = ClusterConfig(20, moving_delay_ms=DELAY_MS)
     for num_jobs in (1, 2, 4, 8):
         cluster, scheduler = asked(config, batch(num_jobs))
-        wanted = num_jobs * useful_executors(batch(1).profiles[0], config, DEFAULTS.measured)
-        price = DEFAULTS.steepness * math.sqrt(wanted / 20)
+        wanted = num_jobs * useful_executors(batch(1).profiles[0], config, DEFAULTS.price_of_demand)
+        price = DEFAULTS.price_in_batch * math.sqrt(wanted / 20)
         nearest = int(np.abs(np.log(PRICES) - math.log(price)).argmin())
         assert scheduler.ask(cluster.observe()).price == PRICES[nearest]
     # Forty tasks take 0.4 ms in total: the job may have 0.4 times the executors of a job with 1 ms.
@@ -165,7 +144,7 @@ def test_prices_follow_demand_and_the_shortest_jobs_come_first() -> None:
     cluster, scheduler = asked(config, jobs(profile))
     rule = scheduler.ask(cluster.observe())
     used_well = useful_executors(profile, config, rule.price)
-    may_have = DEFAULTS.used_well + DEFAULTS.unwanted * (max(80 - used_well, 0) / 80) ** 2
+    may_have = DEFAULTS.useful_multiple + DEFAULTS.idle_multiple * (max(80 - used_well, 0) / 80) ** 2
     assert rule.limits[0] == int(max(may_have * used_well * 0.4, 1))
     config = ClusterConfig(8, moving_delay_ms=0)
     cluster, scheduler = asked(config, jobs(job(stage(50, 1000)), job(stage(40, 1000)), job(stage(45, 1000))))
@@ -187,7 +166,7 @@ def test_executors_are_dear_while_jobs_come_and_none_idles_for_ever() -> None:
     assert scheduler.ask(cluster.observe()).price == PRICES[0]
     while len(cluster.observe().jobs) < 2:
         cluster.decide(None)
-    assert scheduler.ask(cluster.observe()).price == DEFAULTS.stream_price
+    assert scheduler.ask(cluster.observe()).price == DEFAULTS.least_price_in_stream
     # The published simulator never offers idle executors again.
     config = ClusterConfig(12, moving_delay_ms=DELAY_MS, semantics=DECIMA_SIM)
     cluster, scheduler = asked(config, jobs(job(stage(7, 0.01))))
@@ -204,9 +183,9 @@ def test_executors_go_where_a_job_uses_them_well_even_if_each_finds_little_there
     seen = cluster.observe()
     rule, left = scheduler.ask(seen), 40 - claimed
     used_well = useful_executors(seen.profiles[0], config, rule.price)
-    assert 40 / used_well / DEFAULTS.used_well < DEFAULTS.worth_moving  # else moves are worth it as it is
+    assert 40 / used_well / DEFAULTS.useful_multiple < DEFAULTS.move_min_delays  # else moves are worth it as it is
     at_most = max(80 // 4, used_well) if claimed < used_well else 80
-    assert rule.limits[0] == max(1, min(at_most, int(DEFAULTS.used_well * used_well * left / 40)))
+    assert rule.limits[0] == max(1, min(at_most, int(DEFAULTS.useful_multiple * used_well * left / 40)))
 
 
 @pytest.mark.parametrize("executors", [45, 60, 100, 400])
@@ -222,11 +201,11 @@ def test_the_more_unwanted_executors_the_more_of_them_a_job_may_have(executors: 
     rule = scheduler.ask(seen)
     used_well = useful_executors(profile, config, rule.price)
     unwanted = executors - 40 - 2 * max(used_well - 20, 0)
-    may_have = DEFAULTS.used_well + DEFAULTS.unwanted * max(unwanted / executors, 0) ** 2
-    assert rule.limits[0] == int(max(may_have * used_well * 20 / 40, 20 / DEFAULTS.worth_moving))
+    may_have = DEFAULTS.useful_multiple + DEFAULTS.idle_multiple * max(unwanted / executors, 0) ** 2
+    assert rule.limits[0] == int(max(may_have * used_well * 20 / 40, 20 / DEFAULTS.move_min_delays))
 
 
-def offer_of_third_job(config: ClusterConfig, *profiles: JobProfile) -> tuple[Observation, priced_srpt.PricedSrpt]:
+def offer_of_third_job(config: ClusterConfig, *profiles: JobProfile) -> tuple[Observation, Srpt]:
     """Return the first offer of a job's executors after two jobs of one stage got 20 executors and a third job one."""
     cluster, scheduler = asked(config, jobs(*profiles))
     for decision in (Decision(0, 20), Decision(1, 20), Decision(2, 1)):
@@ -245,9 +224,9 @@ def test_idle_executors_are_unwanted_while_a_job_offers_one_of_its_own() -> None
     rule = scheduler.ask(seen)
     used_well = useful_executors(profile, config, rule.price)
     unwanted = 400 - 40 - 2 * (used_well - 20)
-    may_have = DEFAULTS.used_well + DEFAULTS.unwanted * (unwanted / 400) ** 2
+    may_have = DEFAULTS.useful_multiple + DEFAULTS.idle_multiple * (unwanted / 400) ** 2
     assert rule.limits[:2].tolist() == [int(may_have * used_well * 20 / 40)] * 2
-    assert may_have > 2 * DEFAULTS.used_well
+    assert may_have > 2 * DEFAULTS.useful_multiple
 
 
 def test_jobs_want_executors_while_they_have_unclaimed_work() -> None:
@@ -259,7 +238,7 @@ def test_jobs_want_executors_while_they_have_unclaimed_work() -> None:
     rule = scheduler.ask(seen)
     of_first, of_second = (useful_executors(each, config, rule.price) for each in (first, second))
     assert of_first == 40
-    may_have = DEFAULTS.used_well + DEFAULTS.unwanted * ((360 - (of_second - 20)) / 400) ** 2
+    may_have = DEFAULTS.useful_multiple + DEFAULTS.idle_multiple * ((360 - (of_second - 20)) / 400) ** 2
     assert rule.limits[1] == int(may_have * of_second * 20 / 60)
 
 
@@ -274,14 +253,14 @@ def test_executors_of_a_job_that_uses_few_of_them_well_are_not_unwanted() -> Non
     rule = scheduler.ask(seen)
     used_well, of_inelastic = (useful_executors(each, config, rule.price) for each in (profile, inelastic))
     assert of_inelastic < 50
-    for unwanted in (DEFAULTS.unwanted, 8.0):
-        rule = priced_srpt.PricedSrpt(unwanted=unwanted).ask(seen)
-        may_have = DEFAULTS.used_well + unwanted * ((280 - (used_well - 20)) / 400) ** 2
+    for unwanted in (DEFAULTS.idle_multiple, 8.0):
+        rule = Srpt(idle_multiple=unwanted).ask(seen)
+        may_have = DEFAULTS.useful_multiple + unwanted * ((280 - (used_well - 20)) / 400) ** 2
         assert rule.limits[0] == int(may_have * used_well * 20 / 40)
 
 
 def test_every_constant_matters() -> None:
-    """In other tests, the constants ``unwanted`` and ``hesitation`` matter, too."""
+    """In other tests, the constants ``idle_multiple`` and ``source_per_log_sd`` matter, too."""
     knowledge = Knowledge(job_error=1.0, stage_error=0.5)
     config = ClusterConfig(30, moving_delay_ms=DELAY_MS, knowledge=knowledge)
     chains = (chain(stage(10, 50.0), stage(60, 300.0)), chain(stage(1, 50.0), stage(30, 900.0)))
@@ -293,12 +272,12 @@ def test_every_constant_matters() -> None:
     )
 
     def jct_ms(**constants: float) -> list[list[float]]:
-        rule = priced_srpt.PricedSrpt(**constants)
+        rule = Srpt(**constants)
         return [run_episode(config, each, rule).jct_ms.tolist() for each in sequences]
 
     plain = jct_ms()
     for name, value in DEFAULTS._asdict().items():
-        if name not in ("unwanted", "hesitation"):
+        if name not in ("idle_multiple", "source_per_log_sd", *CLASS_CONSTANTS):
             assert [jct_ms(**{name: value / 4}), jct_ms(**{name: 4 * value})] != [plain, plain], name
 
 
@@ -312,15 +291,15 @@ def test_jobs_below_their_limits_come_before_others_and_each_kind_by_the_work_le
         rule = scheduler.ask(seen)
         work = seen.work_ms(seen.remaining_tasks)
         at_once = seen.next_stage >= 0
-        ranks = rule.away[seen.next_stage[at_once]] / AWAY_BY_RANK
-        shown = sorted(ranks[ranks < FARTHEST_AWAY / AWAY_BY_RANK])
+        ranks = rule.distances[seen.next_stage[at_once]] / DISTANCE_PER_RANK
+        shown = sorted(ranks[ranks < LARGEST_DISTANCE / DISTANCE_PER_RANK])
         assert shown == list(range(len(shown)))
         by_rank = np.flatnonzero(at_once)[np.argsort(ranks, kind="stable")][: len(shown)]
         for job_place in by_rank:
             others = np.delete(
-                rule.away[seen.stages_of(job_place)], seen.next_stage[job_place] - seen.job_first_stage[job_place]
+                rule.distances[seen.stages_of(job_place)], seen.next_stage[job_place] - seen.job_first_stage[job_place]
             )
-            assert (others == min(rule.away[seen.next_stage[job_place]] + priced_srpt.AWAY_IN_JOB, FARTHEST_AWAY)).all()
+            assert (others == min(rule.distances[seen.next_stage[job_place]] + DISTANCE_IN_JOB, LARGEST_DISTANCE)).all()
         kinds = []
         for each in by_rank:
             room, could = rule.limits[each] > seen.held(each), seen.next_stage[each] >= 0
@@ -338,16 +317,14 @@ def test_jobs_below_their_limits_come_before_others_and_each_kind_by_the_work_le
 
 def test_jitter_varies_choices_and_not_answers() -> None:
     config, sequence = ClusterConfig(10, moving_delay_ms=DELAY_MS), batch(8)
-    plain, one, again = (
-        run_episode(config, sequence, priced_srpt.PricedSrpt(jitter)).mean_jct_ms for jitter in (0.0, 0.3, 0.3)
-    )
+    plain, one, again = (run_episode(config, sequence, Srpt(jitter)).mean_jct_ms for jitter in (0.0, 0.3, 0.3))
     assert one == again != plain
     cluster, _ = asked(ClusterConfig(10, moving_delay_ms=DELAY_MS), batch(8))
-    plain, varied = (priced_srpt.PricedSrpt(jitter).ask(cluster.observe()) for jitter in (0.0, 0.3))
+    plain, varied = (Srpt(jitter).ask(cluster.observe()) for jitter in (0.0, 0.3))
     assert plain.stage == varied.stage
     np.testing.assert_array_equal(plain.limits, varied.limits)
     with pytest.raises(ValueError, match="jitter must not be negative"):
-        priced_srpt.PricedSrpt(-1.0)
+        Srpt(-1.0)
 
 
 def three_jobs(executors: int = 6) -> tuple[Observation, ClusterConfig]:
@@ -430,28 +407,34 @@ def test_the_more_uncertain_the_more_inelastic_jobs_go_first() -> None:
     """The job of two long tasks has six times the work of the other, and half its useful parallelism of four."""
     config = ClusterConfig(4, moving_delay_ms=0.0)
     seen = Cluster(config, jobs(job(stage(40, 100.0)), job(stage(2, 12_000.0)))).observe().copy()
-    elastic, inelastic = (useful_executors(profile, config, DEFAULTS.measured) for profile in seen.profiles)
-    work_exponent = 1 - math.log(6) / (math.log(elastic / inelastic) / (1 - DEFAULTS.work_exponent) + math.log(6))
-    assert DEFAULTS.work_exponent < work_exponent < 1
-    enough = DEFAULTS.uncertain * (1 - work_exponent) / (1 - DEFAULTS.work_exponent)
+    elastic, inelastic = (useful_executors(profile, config, DEFAULTS.price_of_demand) for profile in seen.profiles)
+    work_exponent = 1 - math.log(6) / (
+        math.log(elastic / inelastic) / (1 - DEFAULTS.robust_work_exponent) + math.log(6)
+    )
+    assert DEFAULTS.robust_work_exponent < work_exponent < 1
+    enough = DEFAULTS.robust_order_log_sd * (1 - work_exponent) / (1 - DEFAULTS.robust_work_exponent)
     for log_sd, first in ((0.0, 0), (enough - 0.01, 0), (enough + 0.01, 1)):
         seen.stages["log_sd"] = log_sd
-        assert priced_srpt.PricedSrpt().ask(seen).stage == first
+        assert Srpt().ask(seen).stage == first
         assert chosen("seh:0", seen, config) == 0  # its order is its own
     seen.stages["log_sd"] = 0.0, 2 * enough + 0.01  # what counts is the mean over the live jobs
-    assert priced_srpt.PricedSrpt().ask(seen).stage == 1
+    assert Srpt().ask(seen).stage == 1
 
 
-@cases("log_sd, weight", (DEFAULTS.doubtful, 0.0), (DEFAULTS.doubtful + 0.5, 0.5), (DEFAULTS.doubtful + 2, 1.0))
+@cases(
+    "log_sd, weight", (DEFAULTS.exact_log_sd, 0.0), (DEFAULTS.exact_log_sd + 0.5, 0.5), (DEFAULTS.exact_log_sd + 2, 1.0)
+)
 def test_limits_shrink_towards_equal_shares_as_uncertainty_grows(log_sd: float, weight: float) -> None:
     config = ClusterConfig(60, moving_delay_ms=0.0)
     profile = inflating(400, {1: 1000.0, 20: 1200.0, 60: 1800.0})
     seen = Cluster(config, batch_arrivals((profile,), 4, seed=0)).observe().copy()
     seen.stages["log_sd"] = log_sd
-    rule = priced_srpt.PricedSrpt().ask(seen)
+    rule = Srpt().ask(seen)
     useful = useful_executors(profile, config, rule.price)
     assert rule.price in PRICES
-    assert rule.limits.tolist() == [max(15, int(useful ** (1 - weight) * (DEFAULTS.shares * 15) ** weight))] * 4
+    assert (
+        rule.limits.tolist() == [max(15, int(useful ** (1 - weight) * (DEFAULTS.uncertain_shares * 15) ** weight))] * 4
+    )
 
 
 def test_executors_hesitate_and_wrong_estimates_cost_less() -> None:
@@ -463,10 +446,10 @@ def test_executors_hesitate_and_wrong_estimates_cost_less() -> None:
     while cluster.observe().source < 0:
         cluster.decide(None)
     seen = cluster.observe().copy()
-    assert priced_srpt.PricedSrpt().ask(seen).stage == 2
+    assert Srpt().ask(seen).stage == 2
     seen.stages["log_sd"] = 2.0
-    assert priced_srpt.PricedSrpt().ask(seen).stage == 1
-    assert priced_srpt.PricedSrpt(hesitation=0.01).ask(seen).stage == 2
+    assert Srpt().ask(seen).stage == 1
+    assert Srpt(source_per_log_sd=0.01).ask(seen).stage == 2
     profiles = tuple(job(stage(tasks, ms)) for tasks in (10, 40, 160) for ms in (200.0, 800.0))
     config = ClusterConfig(8, moving_delay_ms=50.0, knowledge=Knowledge(job_error=2.0))
     exact = replace(config, knowledge=Knowledge())

@@ -7,8 +7,10 @@ import pytest
 
 from decima.policy import NeuralScheduler, Policy
 from decima.policy.presets import GENERAL_POLICY
-from decima.schedulers.adaptive_srpt import ADAPTIVE_GROUPS, ADAPTIVE_WEIGHTS, HALF, MOST_RATIO, STATE, AdaptiveSrpt
-from decima.schedulers.priced_srpt import PricedSrpt
+from decima.registry import make_scheduler
+from decima.schedulers.srpt import Srpt, TunedSrpt
+from decima.schedulers.srpt_steps import HALF_ERRORS, MOST_RATIO
+from decima.schedulers.srpt_weights import WEIGHT_PLACES, State, searched_weights
 from simulator import Cluster, ClusterConfig, Decision, Observation, run_episode
 from simulator.cluster.config import Knowledge
 from tests.cases import cases
@@ -16,32 +18,32 @@ from tests.decima.policy.examples import random_sequence
 from tests.simulator.cluster.build import chain, inflating, job, jobs, stage
 from workloads.arrivals import JobSequence, batch_arrivals
 
-NO_WEIGHTS = dict.fromkeys(ADAPTIVE_WEIGHTS, 0.0)
+NO_WEIGHTS = dict.fromkeys(searched_weights(), 0.0)
 WRONG = ClusterConfig(12, moving_delay_ms=50.0, knowledge=Knowledge(job_error=1.0, stage_error=0.5))
 #: Constants with which the price is always the least one, so that nothing is interpolated.
-LEAST_PRICE = {"steepness": 1e-3, "stream_steepness": 1e-3, "stream_price": 1.0}
+LEAST_PRICE = {"price_in_batch": 1e-3, "price_in_stream": 1e-3, "least_price_in_stream": 1.0}
 
 
-def rule(full_effect: float = 1.0, **weights: float) -> AdaptiveSrpt:
+def rule(full_effect_executors: float = 1.0, **weights: float) -> TunedSrpt:
     """Return the rule with these weights alone, which have their full effect on any number of executors."""
-    return AdaptiveSrpt(full_effect=full_effect, **NO_WEIGHTS | weights)
+    return TunedSrpt(full_effect_executors=full_effect_executors, **NO_WEIGHTS | weights)
 
 
 def observed(sequence: JobSequence, config: ClusterConfig) -> Observation:
     return Cluster(config, sequence).observe().copy()
 
 
-def decided(scheduler: AdaptiveSrpt, observation: Observation) -> Decision:
+def decided(scheduler: TunedSrpt, observation: Observation) -> Decision:
     decision = scheduler.decide(observation)
     assert decision is not None
     return decision
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_without_weights_at_a_price_of_the_table_it_is_priced_srpt(seed: int) -> None:
+def test_without_weights_at_a_price_of_the_table_it_is_srpt(seed: int) -> None:
     sequence = random_sequence(np.random.default_rng(seed), max_jobs=9)
     mine = rule(**LEAST_PRICE, **{"stage.next": -1e6})
-    runs = [run_episode(WRONG, sequence, each) for each in (mine, PricedSrpt(**LEAST_PRICE))]
+    runs = [run_episode(WRONG, sequence, each) for each in (mine, Srpt(**LEAST_PRICE))]
     assert runs[0].completion_ms.tolist() == runs[1].completion_ms.tolist()
 
 
@@ -50,12 +52,12 @@ def test_the_price_follows_the_features_of_the_state(is_stream: bool) -> None:
     sequence = random_sequence(np.random.default_rng(3), max_jobs=9)
     seen = observed(JobSequence(sequence.profiles, np.zeros(len(sequence)), seed=3), WRONG)
     seen.jobs["arrival_ms"][0] -= float(is_stream)
-    num_jobs, width = (len(seen.jobs), PricedSrpt()._known(seen)[:, 6])  # PRICES[6] is the default of `measured`
+    num_jobs, width = (len(seen.jobs), Srpt()._profiles(seen)[:, 6])  # PRICES[6] is the default of `price_of_demand`
     left = seen.remaining_tasks * seen.mean_task_ms
     work, variance = (np.bincount(seen.stage_job, each) for each in (left, left * seen.log_sd**2))
     errors = np.minimum(np.sqrt(variance / work), 2.0).mean()
     assert errors > 0.5
-    errors /= errors + HALF
+    errors /= errors + HALF_ERRORS
     features = {
         "one": 1.0,
         "errors": errors,
@@ -66,8 +68,10 @@ def test_the_price_follows_the_features_of_the_state(is_stream: bool) -> None:
         "jobs": math.log(num_jobs) - 2.5,
         "executors": math.log(12) - 4,
         "errors_stream": errors * is_stream,
+        "class_share": 0.0,
+        "scarcity": 0.0,
     }
-    assert tuple(features) == STATE
+    assert tuple(features) == State._fields
     plain = rule().ask(seen).price
     assert plain == pytest.approx(
         max(2 * math.sqrt(width.sum() / 12), 3) if is_stream else 1.25 * math.sqrt(width.sum() / 12)
@@ -111,8 +115,8 @@ def test_another_stage_than_the_next_one_can_be_chosen(weight: str, expected: in
 @pytest.mark.parametrize(("num_executors", "effect"), [(15, 0.5), (60, 1.0), (90, 1.0)])
 def test_weights_have_less_effect_on_few_executors(num_executors: int, effect: float) -> None:
     seen = observed(random_sequence(np.random.default_rng(3), max_jobs=9), ClusterConfig(num_executors))
-    halved = rule(60.0, **{"price.one": 0.4, "share.one": 1.0}).ask(seen)
-    full = rule(**{"price.one": 0.4 * effect, "share.one": effect}).ask(seen)
+    halved = rule(60.0, **{"price.one": 0.4, "least_limit.one": 1.0}).ask(seen)
+    full = rule(**{"price.one": 0.4 * effect, "least_limit.one": effect}).ask(seen)
     assert (halved.price, halved.limits.tolist()) == (pytest.approx(full.price), full.limits.tolist())
 
 
@@ -123,21 +127,21 @@ def test_limits_follow_the_price_and_features() -> None:
     def limit(**weights: float) -> int:
         return decided(rule(**weights), seen).limit
 
-    few = {"share.one": -9.0}
+    few = {"least_limit.one": -9.0}
     plain = limit(**few)
     assert plain > 2
     assert limit(**few, **{"limit.ready": math.log(0.51)}) == plain // 2
     assert limit(**few, **{"price.one": 0.7}) < plain
-    assert limit(**{"limit.ready": -9.0, "share.one": math.log(1.25)}) == 6  # 1.25 times an equal share
+    assert limit(**{"limit.ready": -9.0, "least_limit.one": math.log(1.25)}) == 6  # 1.25 times an equal share
 
 
 def test_thresholds_follow_the_state_and_unready_work() -> None:
     """Free executors come only if each finds work that justifies its move; half of the job's work is not ready."""
     seen = observed(jobs(chain(stage(8, 25.0), stage(8, 25.0))), ClusterConfig(8, moving_delay_ms=20.0))
-    few = {"used_well.one": -9.0, "unwanted.one": -9.0, "used_well": 1e-9, "unwanted": 1e-9}
-    assert decided(rule(**few, worth_moving=4.0), seen).limit == 5
-    assert decided(rule(**few, worth_moving=4.0, **{"counting.later": -50.0}), seen).limit == 2
-    assert decided(rule(**few, worth_moving=4.0, **{"worth_moving.one": math.log(2.5)}), seen).limit == 2
+    few = {"useful_multiple.one": -9.0, "idle_multiple.one": -9.0, "useful_multiple": 1e-9, "idle_multiple": 1e-9}
+    assert decided(rule(**few, move_min_delays=4.0), seen).limit == 5
+    assert decided(rule(**few, move_min_delays=4.0, **{"unready_work.one": -50.0}), seen).limit == 2
+    assert decided(rule(**few, move_min_delays=4.0, **{"move_min_delays.one": math.log(2.5)}), seen).limit == 2
 
 
 def test_executors_stay_as_long_as_the_weights_say() -> None:
@@ -148,7 +152,7 @@ def test_executors_stay_as_long_as_the_weights_say() -> None:
         while cluster.observe().source != 0:
             seen = cluster.observe()
             cluster.decide(Decision(0, seen.held(0) + 1) if seen.schedulable[0] else None)
-        scheduler = rule(staying=0.9, **{"staying.one": weight})
+        scheduler = rule(source_factor=0.9, **{"source_factor.one": weight})
         seen = cluster.observe()
         assert seen.stage_job[decided(scheduler, seen).stage] == expected
 
@@ -160,7 +164,7 @@ def test_executors_hesitate_to_leave_a_job_with_an_uncertain_estimate() -> None:
     for log_sd, hesitation, expected in ((0.0, 3.0, 1), (2.0, 3.0, 0), (2.0, 1e-9, 1)):
         seen.stages["log_sd"] = log_sd
         # The order by remaining work holds at any uncertainty.
-        scheduler = rule(hesitation=hesitation, uncertain=1e9)
+        scheduler = rule(source_per_log_sd=hesitation, robust_order_log_sd=1e9)
         assert seen.stage_job[decided(scheduler, seen).stage] == expected
 
 
@@ -184,7 +188,7 @@ def test_a_stage_that_is_not_ready_has_its_own_weight() -> None:
 @pytest.mark.parametrize("size", [-100.0, 100.0])
 def test_extreme_weights_complete_all_jobs(size: float) -> None:
     sequence = random_sequence(np.random.default_rng(1), max_jobs=9)
-    record = run_episode(WRONG, sequence, AdaptiveSrpt(**dict.fromkeys(ADAPTIVE_WEIGHTS, size)))
+    record = run_episode(WRONG, sequence, TunedSrpt(**dict.fromkeys(searched_weights(), size)))
     assert not np.isnan(record.completion_ms).any()
 
 
@@ -192,24 +196,30 @@ def test_more_executors_may_be_offered_than_their_job_holds() -> None:
     """An observation that is filled by hand, or comes from a real cluster, need not add up."""
     seen = observed(jobs(job(stage(8, 25.0)), job(stage(8, 25.0))), ClusterConfig(8, moving_delay_ms=20.0))
     seen.source, seen.jobs["executors"] = 0, 3
-    assert AdaptiveSrpt().decide(seen) is not None
+    assert TunedSrpt().decide(seen) is not None
 
 
-def test_every_weight_has_a_name_that_can_hold_it() -> None:
-    assert len(ADAPTIVE_WEIGHTS) == sum(map(len, ADAPTIVE_GROUPS.values()))
-    with pytest.raises(ValueError, match="steepness must be positive"):
-        AdaptiveSrpt(steepness=-1.0)
+def test_weights_have_names_and_a_file() -> None:
+    assert len(WEIGHT_PLACES) == len(set(WEIGHT_PLACES.values()))
+    made = make_scheduler("srpt-tuned:price_in_batch=2,order.done=-0.5,order.done_errors=0.25")
+    assert isinstance(made, TunedSrpt)
+    assert made.constants.price_in_batch == 2.0
+    assert made.weights == searched_weights() | {"order.done": -0.5, "order.done_errors": 0.25}
+    with pytest.raises(ValueError, match="price_in_batch must be positive"):
+        TunedSrpt(price_in_batch=-1.0)
+    with pytest.raises(ValueError, match="coverage_exponent must not be negative"):
+        TunedSrpt(coverage_exponent=-1.0)
     with pytest.raises(ValueError, match="full_effect"):
-        AdaptiveSrpt(full_effect=0.0)
+        TunedSrpt(full_effect_executors=0.0)
     with pytest.raises(TypeError, match="nope"):
-        AdaptiveSrpt(nope=1.0)
+        TunedSrpt(nope=1.0)
 
 
 def test_a_policy_knows_the_rule_with_its_weights() -> None:
-    weights = {"limit.size": -0.8, "staying.errors": 1.0, "worth_moving": 5.0}
+    weights = {"limit.size": -0.8, "source_factor.errors": 1.0, "move_min_delays": 5.0}
     update = {"rule": "srpt-tuned", "rule_constants": weights, "rule_stage_weight": 1e4, "rule_limit_weight": 1e4}
     config = GENERAL_POLICY.model_validate({**GENERAL_POLICY.model_dump(), **update})
     sequence = random_sequence(np.random.default_rng(3), max_jobs=9)
-    schedulers = (NeuralScheduler(Policy(config, 1)), AdaptiveSrpt(**weights), AdaptiveSrpt())
+    schedulers = (NeuralScheduler(Policy(config, 1)), TunedSrpt(**weights), TunedSrpt())
     mine, expected, other = (run_episode(WRONG, sequence, each).completion_ms.tolist() for each in schedulers)
     assert mine == expected != other
