@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 import decima
 from decima.evaluation import Conditions
 from decima.registry import parameters
+from decima.schedulers.srpt_weights import has_effect
 from reproduce.common import Result
 
 #: Rule with the weights, which is the rule ``START`` while they are 0.
 RULE, START = "srpt-tuned", "srpt"
 #: Parameters that are not searched.
-FIXED = ("jitter", "full_effect")
+FIXED = ("jitter", "full_effect_executors")
 #: Weight for a search variable of 1. It is small, since many weights add up.
 WEIGHT_SCALE = 0.15
 #: Bounds of the absolute values of the search variables of constants (logarithms of factors), and of weights.
@@ -55,7 +56,7 @@ def run(
         weights: File for the weights, for srpt-tuned:FILE.
         workers: Number of processes.
     """
-    names = [name for name in parameters(RULE) if name not in FIXED and not name.startswith("classes.")]
+    names = [name for name in parameters(RULE) if name not in FIXED and has_effect(name, False)]
     defaults = {name: value for name, value in parameters(START).items() if name in names}
     bounds = np.array([MOST_FACTOR if name in defaults else MOST_WEIGHT for name in names])
     search = ResponseSurface(bounds, seed)

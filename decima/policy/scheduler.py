@@ -38,9 +38,6 @@ from simulator.cluster.observation import Decision, Observation, PerJob
 from workloads.arrivals import RandomStream, random_stream
 from workloads.job import JobProfile
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = ["Actor", "Choice", "Choices", "Featurizer", "NeuralScheduler", "make_rule"]
 
 #: Cost exponents of executors in the features ``thrifty_executors`` and ``fast_executors``.
