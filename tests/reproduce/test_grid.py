@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from decima.evaluation.grid import Withholding, compare_by, evaluate
 from decima.evaluation.metrics import GRID_METRICS
 from decima.schedulers.grid import Packer, ShortestJobFirst, play
-from reproduce import cnn_fig2, deeprm_fig6, deeprm_fig7
+from reproduce import a2c_tables, cnn_fig2, deeprm_fig6, deeprm_fig7
 from reproduce.__main__ import cli
 from reproduce.grid import claim, means
 from simulator.grid import Grid, GridConfig
@@ -156,7 +156,11 @@ def test_figure_7_counts_all_jobs(policies: Path, tmp_path: Path) -> None:
     assert len(found["tables"]["claims"]) == 4
 
 
-def test_tables_of_a2c_have_the_numbers_of_the_paper_and_a_log(policies: Path, tmp_path: Path) -> None:
+def test_tables_of_a2c_have_the_numbers_of_the_paper_and_a_log(
+    policies: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = {name: a2c_tables.ARCHITECTURES[name] for name in ("fully connected", "conv3-16, pooling")}
+    monkeypatch.setattr(a2c_tables, "ARCHITECTURES", few)
     log = tmp_path / "small.swf"
     rows = (
         f"{job} {60 * job} 0 {60 * (1 + job % 9)} {1 + job % 4} -1 -1 {1 + job % 4} -1 -1 1 1 1 1 1 1 -1 -1"
@@ -167,6 +171,7 @@ def test_tables_of_a2c_have_the_numbers_of_the_paper_and_a_log(policies: Path, t
     assert list(tables) == ["rates", "architectures", "log", "claims"]
     paper = {(row["condition"], row["scheduler"]): row["paper"] for row in tables["rates"] if row["paper"]}
     assert paper == {("rate 0.9", "random"): 5.5, ("rate 0.9", "packer"): 2.9, ("rate 0.9", "sjf"): 1.8}
+    assert [row["scheduler"] for row in tables["architectures"]] == list(few)
     assert [row["scheduler"] for row in tables["log"]] == ["random", "packer", "sjf", "tetris*", "a2c"]
 
 
