@@ -11,19 +11,30 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar, cast, get_args
+from typing import Annotated, Any, ClassVar, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    ValidationError,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
+from pydantic_core import core_schema
 
+from workloads.declaration import described
 from workloads.errors import DecimaError, did_you_mean
+from workloads.quantities import build, quantities, to_outside
 from workloads.reading import read_bytes
 from workloads.sources import file_format
-from workloads.sources.file_format import first_error
 
 __all__ = [
     "CLONING", "CLONING_OFFSET", "ENDS", "RUN_SEEDS", "SETTINGS", "SHUFFLE", "TRAINING",
-    "VALIDATION", "VALIDATION_SEEDS", "WARM_UPS", "CloningSection", "Count", "DivergedError", "LearningRate",
+    "VALIDATION", "VALIDATION_SEEDS", "WARM_UPS", "CloningSection", "Count", "DivergedError", "LearningRate", "Outside",
     "Positive", "Progress", "Recipes", "RunConfig", "Section", "Share", "TrainingError", "ValidationSection",
     "Weight", "Whole", "check_overrides", "describe_settings", "described", "first_problem",
     "parse_settings", "parse_yaml", "read_settings", "silent",
@@ -52,15 +63,8 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _LONGEST, _MOST_VALUES = 2**18, 100_000
 #: Learning rate; Adam's first step is ten times as long and must fit in a float32.
 LearningRate = Annotated[float, Field(gt=0, le=1e37)]
-_T = TypeVar("_T")
-
 
 _INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
-
-
-def described(default: _T, description: str, **limits: Any) -> _T:
-    """Declare a setting by default and description; ``limits`` are further arguments of ``pydantic.Field``."""
-    return cast("_T", Field(default=default, description=description, **limits))
 
 
 class TrainingError(DecimaError, ValueError):
@@ -69,6 +73,22 @@ class TrainingError(DecimaError, ValueError):
 
 class DivergedError(TrainingError):
     """Training diverged: a loss, gradient or probability is not finite."""
+
+
+class Outside:
+    """Marker of a section whose class is declared (``workloads.declaration``), as in ``Annotated[Cluster, Outside()]``.
+
+    Its keys in YAML are the names that users see, and times are seconds.
+    """
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.no_info_before_validator_function(
+            lambda value: build(source, value) if isinstance(value, Mapping) else value,
+            handler(source),
+            serialization=core_schema.plain_serializer_function_ser_schema(to_outside),
+        )
 
 
 class Section(BaseModel):
@@ -129,7 +149,7 @@ def first_problem(error: ValidationError, model: type[BaseModel] | None = None) 
     """Describe the first validation error in one line: its place and the expected value, see ``first_error``."""
     first = error.errors()[0]
     if first["type"] == "extra_forbidden" and model is not None and issubclass(model, Section):
-        return first_error(error, model, _keys_with_last_part(model, first["loc"][-1], first["input"]))
+        return file_format.first_error(error, model, _keys_with_last_part(model, first["loc"][-1], first["input"]))
     return file_format.first_problem(error, model)
 
 
@@ -148,6 +168,9 @@ def _all_keys(model: type[BaseModel]) -> Iterator[str]:
     """Yield all settings as dotted keys, sections included."""
     for name, field in model.model_fields.items():
         yield name
+        if _declared_class(field) is not None:
+            yield from (f"{name}.{key}" for key in quantities(_declared_class(field)))
+            continue
         inner: list[type[BaseModel]] = [
             kind for kind in _kinds(field.annotation) if isinstance(kind, type) and issubclass(kind, Section)
         ]
@@ -155,6 +178,11 @@ def _all_keys(model: type[BaseModel]) -> Iterator[str]:
             inner.append(model.FREE[name])
         for kind in inner:
             yield from (f"{name}.{key}" for key in _all_keys(kind))
+
+
+def _declared_class(field: FieldInfo) -> Any:
+    """Return the declared class of a section; None for other settings."""
+    return field.annotation if any(isinstance(each, Outside) for each in field.metadata) else None
 
 
 @dataclass(frozen=True)
@@ -182,6 +210,12 @@ def _described(
     section: type[BaseModel], prefix: str, given: Mapping[str, Any] | None
 ) -> Iterator[tuple[str, str, str]]:
     for name, field in section.model_fields.items():
+        if (declared := _declared_class(field)) is not None:
+            values = to_outside(field.default) if given is None else given[name]
+            yield f"{prefix}{name}", "", ((declared.__doc__ or "").partition("\n")[0])
+            for key, quantity in quantities(declared).items():
+                yield f"{prefix}{name}.{key}", json.dumps(values[key]), str(quantity.field.description)
+            continue
         inner = [
             kind
             for kind in (field.annotation, *get_args(field.annotation))
@@ -197,7 +231,11 @@ def _described(
 
 
 def read_settings(
-    model: type[Settings], recipes: Recipes, source: str | Path, overrides: Sequence[str] = ()
+    model: type[Settings],
+    recipes: Recipes,
+    source: str | Path,
+    overrides: Sequence[str] = (),
+    changes: Mapping[str, Any] | None = None,
 ) -> Settings:
     """Read training settings from a recipe or a YAML file.
 
@@ -206,6 +244,7 @@ def read_settings(
         recipes: shipped settings.
         source: name of a recipe, or path of a YAML file (with a slash, or ending in .yaml or .yml).
         overrides: texts ``section.key=value`` with values in YAML, which replace values of the file.
+        changes: values by key, which replace values of the file; of a section a dictionary of some of its keys.
 
     Raises:
         TrainingError: there is no such file or recipe, it is malformed, or a key is unknown or has a wrong value.
@@ -221,6 +260,11 @@ def read_settings(
     document = read_yaml(Path(source) if is_file else recipes.folder / f"{source}.yaml", str(source))
     for override in overrides:
         _override(document, override)
+    for key, value in (changes or {}).items():
+        section = document.get(key)
+        document[key] = (
+            {**section, **value} if isinstance(section, dict) and isinstance(value, Mapping) else value
+        )
     where = f"{source} with {' '.join(overrides)}" if overrides else str(source)
     return parse_settings(model, document, where)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from workloads.display import number_text
 from workloads.errors import LONGEST_MS, WorkloadError, check_all, check_number
 from workloads.job import JobProfile
 
@@ -23,6 +23,7 @@ class Drift:
         rate: factor on the arrival rate after the change.
         profiles: profiles from which jobs are drawn after the change; empty if the jobs stay the same.
         name: display name of the workload of ``profiles``.
+        source: name or path of this workload, for the text form.
 
     Raises:
         WorkloadError: the time is negative, or the factor is not positive or too large.
@@ -32,6 +33,7 @@ class Drift:
     rate: float
     profiles: tuple[JobProfile, ...] = ()
     name: str = ""
+    source: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "profiles", check_all(self.profiles, JobProfile, "profiles", WorkloadError))
@@ -53,10 +55,8 @@ class Drift:
         jobs = [f"jobs of {self.name}"] if self.profiles else []
         return f"{' and '.join(rate + jobs)} from {self.at_ms / 1000:g} s on"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the change for JSON; ``workload`` is None if the jobs stay the same."""
-        return {
-            "at_s": self.at_ms / 1000,
-            "rate": self.rate,
-            "workload": self.name if self.profiles else None,
-        }
+    @property
+    def text(self) -> str:
+        """Text form, ``AT:RATE[:WORKLOAD]``."""
+        start = f"{number_text(self.at_ms / 1000)}:{number_text(self.rate)}"
+        return f"{start}:{self.source or self.name}" if self.profiles else start

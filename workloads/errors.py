@@ -24,7 +24,13 @@ LARGEST_ERROR = 5.0
 
 
 class DecimaError(Exception):
-    """Base class of all errors: invalid input, or a failure of the machine. The message is one line."""
+    """Base class of all errors: invalid input, or a failure of the machine. The message is one line.
+
+    Attributes:
+        place: setting with which the message begins; empty if it begins with something else.
+    """
+
+    place: str = ""
 
 
 class ConfigError(DecimaError, ValueError):
@@ -54,7 +60,7 @@ def check_whole(
     if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) <= most:
         bound = f" of at least {least}" if least > -math.inf else ""
         bound = f" of {least} to {most:,}" if most < math.inf else bound
-        raise error(f"{field} must be a whole number{bound}, got {_described(value)}")
+        raise error(f"{field} must be a whole number{bound}, got {described_value(value)}")
     return int(value)
 
 
@@ -70,33 +76,40 @@ def check_number(
     if type(value) is float:  # the most frequent type; the general test is ten times slower
         return value
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise error(f"{field} must be a number, got {_described(value)}")
+        raise error(f"{field} must be a number, got {described_value(value)}")
     try:
         return float(value)
     except OverflowError:
-        raise error(f"{field} must be a number below 1e308, got {_described(value)}") from None
+        raise error(f"{field} must be a number below 1e308, got {described_value(value)}") from None
 
 
 def check_one_of(value: Any, known: Iterable[str], field: str, error: type[DecimaError]) -> str:
     """Return a string that is one of ``known``."""
     names = list(known)
     if not isinstance(value, str) or value not in names:
-        expected = " or ".join((", ".join(map(repr, names[:-1])), repr(names[-1])))
-        raise error(f"{field} must be {expected}, got {_described(value)}{did_you_mean(value, names)}")
+        raise error(
+            f"{field} must be {one_of(names)}, got {described_value(value)}{did_you_mean(value, names)}"
+        )
     return value
+
+
+def one_of(names: Iterable[str]) -> str:
+    """Format alternatives: ``'a', 'b' or 'c'``."""
+    *others, last = map(repr, names)
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def check_instance(value: Any, kind: type[_Kind], field: str, error: type[DecimaError]) -> _Kind:
     """Return an object of the class ``kind``."""
     if not isinstance(value, kind):
-        raise error(f"{field} must be of the type {kind.__name__}, got {_described(value)}")
+        raise error(f"{field} must be of the type {kind.__name__}, got {described_value(value)}")
     return value
 
 
 def check_all(values: Any, kind: type[_Kind], field: str, error: type[DecimaError]) -> tuple[_Kind, ...]:
     """Return objects of the class ``kind`` as a tuple."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise error(f"{field} must be several of the type {kind.__name__}, got {_described(values)}")
+        raise error(f"{field} must be several of the type {kind.__name__}, got {described_value(values)}")
     found = tuple(values)
     for place, each in enumerate(found):
         if not isinstance(each, kind):
@@ -107,20 +120,20 @@ def check_all(values: Any, kind: type[_Kind], field: str, error: type[DecimaErro
 def check_callable(value: Any, field: str, error: type[DecimaError]) -> None:
     """Raise ``error`` if an object cannot be called."""
     if not callable(value):
-        raise error(f"{field} must be a function, got {_described(value)}")
+        raise error(f"{field} must be a function, got {described_value(value)}")
 
 
 def check_path(value: Any, field: str, error: type[DecimaError]) -> Path:
     """Return a path, given as string or path."""
     if not isinstance(value, str | PathLike):
-        raise error(f"{field} must be a path, got {_described(value)}")
+        raise error(f"{field} must be a path, got {described_value(value)}")
     return Path(value)
 
 
 def check_paths(values: Any, field: str, error: type[DecimaError]) -> list[Path]:
     """Return several paths; raise ``error`` on a single one."""
     if isinstance(values, str | PathLike) or not isinstance(values, Iterable):
-        raise error(f"{field} must be several paths, got {_described(values)}")
+        raise error(f"{field} must be several paths, got {described_value(values)}")
     return [check_path(each, f"{field}[{place}]", error) for place, each in enumerate(values)]
 
 
@@ -133,6 +146,18 @@ def number_in(text: str) -> float:
         return float(text) if text.isascii() and not _NOT_PLAIN.search(text) else math.nan
     except ValueError:
         return math.nan
+
+
+def numbers_in(text: str) -> tuple[float, ...]:
+    """Convert numbers separated by commas.
+
+    Raises:
+        ConfigError: the text contains anything else.
+    """
+    numbers = tuple(map(number_in, text.split(",")))
+    if any(map(math.isnan, numbers)):
+        raise ConfigError(f"expected numbers separated by commas, got {described_value(text)}")
+    return numbers
 
 
 def whole_in(text: str) -> int | None:
@@ -181,9 +206,23 @@ def custom_code(failure: str, error: type[DecimaError], *, in_folder: bool = Tru
                 sys.path.remove(folder)
 
 
-def _described(value: Any) -> str:
+def described_value(value: Any) -> str:
+    """Describe a value of any type in a few words, for an error message."""
     try:
         text = " ".join(repr(value).split())
     except Exception:  # such as an integer with thousands of digits
         return f"a {type(value).__name__}"
     return text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}.. ({type(value).__name__})"
+
+
+def place_name(location: Iterable[str | int]) -> str:
+    """Format a place in a document, such as ``jobs[3].profile``."""
+    text = ""
+    for part in location:
+        if part in ("<number>", "<name>", "<list>", "<object>", "[key]"):  # added by pydantic
+            continue
+        if isinstance(part, str) and re.fullmatch(r"[\w-]+", part):
+            text += f".{part}" if text else part
+        else:
+            text += f"[{part!r}]"
+    return text

@@ -16,12 +16,12 @@ import re
 import stat
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from workloads.errors import WorkloadError
+from workloads.errors import WorkloadError, place_name
 
 #: Maximum size of a file that is read as a whole, in bytes after decompression.
 LARGEST = 2**27
@@ -207,19 +207,6 @@ def _check_json(value: object, place: tuple[str | int, ...], repeated: bool) -> 
     elif isinstance(value, list):
         for index, item in enumerate(value):
             _check_json(item, (*place, index), repeated)
-
-
-def place_name(location: Iterable[str | int]) -> str:
-    """Format a place in a document, such as ``jobs[3].profile``."""
-    text = ""
-    for part in location:
-        if part in ("<number>", "<name>", "<list>", "<object>", "[key]"):  # added by pydantic
-            continue
-        if isinstance(part, str) and re.fullmatch(r"[\w-]+", part):
-            text += f".{part}" if text else part
-        else:
-            text += f"[{part!r}]"
-    return text
 
 
 def read_document(path: Path, expected: str, parse: Callable[[str], object] = parse_json) -> object:

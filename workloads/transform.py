@@ -11,15 +11,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import BeforeValidator, Field
 
 from workloads.arrivals import JobSequence, RandomStream, random_stream, trace_arrivals
-from workloads.attributes import NO_ATTRIBUTES, JobAttributes, Tenant
-from workloads.display import count_text
-from workloads.errors import check_instance, check_number, check_whole
+from workloads.attributes import LARGEST_WEIGHT, NO_ATTRIBUTES, Tenant
+from workloads.declaration import Number, Text, Whole, declared, described
+from workloads.display import count_text, numbers_text
+from workloads.errors import check_instance, check_number, check_whole, numbers_in
 from workloads.job import JobProfile, WorkloadError
 
 __all__ = ["STEADY", "ArrivalPattern", "AttributeDistribution", "Excerpt", "check_executor", "choose_jobs"]
@@ -28,30 +30,26 @@ __all__ = ["STEADY", "ArrivalPattern", "AttributeDistribution", "Excerpt", "chec
 DAY = 20
 
 
-@dataclass(frozen=True)
+_Positive = Annotated[Number, Field(gt=0, allow_inf_nan=False)]
+
+
+@declared(error=WorkloadError)
 class ArrivalPattern:
     """Pattern by which the arrival times of a stream are changed. Jobs, their order and their number stay the same.
-
-    Args:
-        burst: number of consecutive jobs that arrive together, at the time of the first one.
-        drift: factor on the arrival rate in the second half of the jobs.
-        night: fraction by which the rate is lower than the mean at night, and higher by day. A day and a night take
-            ``DAY`` mean times between arrivals, half each.
 
     Raises:
         WorkloadError: a value is out of range.
     """
 
-    burst: int = 1
-    drift: float = 1.0
-    night: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_whole(self.burst, "burst", WorkloadError, 1)
-        if check_number(self.drift, "drift", WorkloadError) <= 0:
-            raise WorkloadError(f"drift must be positive, got {self.drift:g}")
-        if not 0 <= check_number(self.night, "night", WorkloadError) < 1:
-            raise WorkloadError(f"night must be at least 0 and below 1, got {self.night:g}")
+    burst: Annotated[Whole, Field(ge=1)] = described(
+        1, "Number of consecutive jobs that arrive together, at the time of the first one."
+    )
+    drift: _Positive = described(1.0, "Factor of the arrival rate in the second half of the jobs.")
+    night: Annotated[Number, Field(ge=0, lt=1)] = described(
+        0.0,
+        "Fraction by which the arrival rate is lower than the mean at night, and higher by day; each lasts "
+        f"{DAY // 2} mean times between arrivals.",
+    )
 
     def __str__(self) -> str:
         """Describe the pattern in words; empty for an unchanged stream."""
@@ -90,17 +88,21 @@ STEADY = ArrivalPattern()
 MOST_TENANTS = 1000
 
 
-@dataclass(frozen=True)
+_Weight = Annotated[Number, Field(ge=1 / LARGEST_WEIGHT, le=LARGEST_WEIGHT)]
+
+
+def _slacks(value: Any) -> Any:
+    """Return a range of slacks; a single number is both ends."""
+    values = tuple(value) if isinstance(value, list | tuple) else (value,)
+    return value if value is None or len(values) > 2 else (values[0], values[-1])
+
+
+@declared(error=WorkloadError)
 class AttributeDistribution:
     """Distribution of attributes, drawn uniformly and independently for each job.
 
     Attributes without a distribution stay as in the sequence. Each attribute has its own random stream. So a seed gives
     the same jobs, arrivals and task noise, and the same deadlines whether or not tenants are drawn.
-
-    Args:
-        slack: range (min, max) of the slack of deadlines, see ``JobAttributes.slack``; None: not drawn.
-        tenants: number of tenants, named tenant-1, tenant-2, ..; 0: not drawn.
-        weights: weights that are equally likely; empty: not drawn.
 
     Raises:
         WorkloadError: a value is out of range.
@@ -112,22 +114,30 @@ class AttributeDistribution:
         JobAttributes(weight=4.0, deadline_ms=inf, slack=2.0, tenant='default')
     """
 
-    slack: tuple[float, float] | None = None
-    tenants: int = 0
-    weights: tuple[float, ...] = ()
+    slack: Annotated[
+        tuple[_Positive, _Positive] | None,
+        BeforeValidator(_slacks),
+        Text("SLACK[,MOST]", numbers_in, numbers_text),
+    ] = described(
+        None,
+        "Deadline of each job: arrival plus SLACK times the job's time alone; with MOST, the slack is drawn "
+        "between both.  [default: deadlines of the workload file]",
+        name="deadlines",
+    )
+    tenants: Annotated[Whole, Field(ge=0, le=MOST_TENANTS)] = described(
+        0,
+        "Draw the tenant of each job from N tenants, named tenant-1, tenant-2, ..  [default: tenants of the "
+        "workload file]",
+        metavar="N",
+    )
+    weights: Annotated[tuple[_Weight, ...], Text("A,B,..", numbers_in, numbers_text)] = described(
+        (),
+        "Draw the weight of each job from a list, such as 1,4,16.  [default: weights of the workload file]",
+    )
 
     def __post_init__(self) -> None:
-        if self.slack is not None:
-            low, high = (check_number(slack, "the slack of deadlines", WorkloadError) for slack in self.slack)
-            if not 0 < low <= high < math.inf:
-                raise WorkloadError(
-                    f"the slack of deadlines must be above 0, finite and ascending, got {low:g} to {high:g}"
-                )
-            object.__setattr__(self, "slack", (low, high))
-        tenants = check_whole(self.tenants, "the number of tenants", WorkloadError, 0, MOST_TENANTS)
-        object.__setattr__(self, "tenants", tenants)
-        weights = tuple(JobAttributes(weight=weight).weight for weight in self.weights)
-        object.__setattr__(self, "weights", weights)
+        if self.slack is not None and self.slack[0] > self.slack[1]:
+            raise WorkloadError(f"deadlines: expected ascending slacks, got {numbers_text(self.slack)}")
 
     def __bool__(self) -> bool:
         """Whether any attribute is drawn."""
@@ -144,16 +154,6 @@ class AttributeDistribution:
         if self.weights:
             parts.append(f"weights {', '.join(f'{weight:g}' for weight in self.weights)}")
         return ", ".join(parts)
-
-    def to_dict(self) -> dict[str, Any] | None:
-        """Return the distribution for JSON; None if nothing is drawn."""
-        if not self:
-            return None
-        return {
-            "slack": None if self.slack is None else list(self.slack),
-            "tenants": self.tenants,
-            "weights": list(self.weights),
-        }
 
     def draw(self, sequence: JobSequence) -> JobSequence:
         """Return a sequence whose jobs have attributes drawn with its seed."""

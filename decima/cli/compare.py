@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import click
 
-from decima.cli.conditions import CONDITIONS, conditions_named, options_without_effect
+from decima.cli.conditions import SettingsCommand, conditions_named, options_without_effect
 from decima.cli.console import (
     INTERRUPTED,
     PATIENCE_S,
@@ -28,8 +28,6 @@ from decima.cli.options import (
     NOT_NEGATIVE,
     PATH,
     POLICY_FILE,
-    SEED,
-    SEEDS,
     TEXT,
     WORKERS,
     MetricNames,
@@ -62,8 +60,7 @@ ERRORS_NOTE = (
 )
 
 
-@click.command(context_settings={"show_default": True})
-@CONDITIONS
+@click.command(cls=SettingsCommand, context_settings={"show_default": True})
 @option(
     "--schedulers A,B,..",
     TEXT,
@@ -77,8 +74,6 @@ ERRORS_NOTE = (
     POLICY_FILE,
     "Also compare decima with the policy in this file.  [default: a shipped policy, by workload and arrivals]",
 )
-@option(SEEDS, AT_LEAST_ONE, "Number of experiments.", 20)
-@option("--seed", SEED, "Seed of the first experiment, or with --window the number of its window.", 0)
 @guarantee_options("each scheduler, which is compared with and without guarantees")
 @option("--training", AT_LEAST_ONE, "Number of sequences for the tuning of weighted-fair.", 6)
 @option(
@@ -264,7 +259,7 @@ def schedulers() -> None:
     make_console().print(table)
 
 
-@click.command(context_settings={"show_default": True})
+@click.command(cls=SettingsCommand, without={"seeds"}, context_settings={"show_default": True})
 @option("--decision", WholeRange(), "Number of the decision in the episode, from 0.")
 @option("--at SECONDS", NOT_NEGATIVE, "Explain the first decision from this time on.")
 @option(
@@ -282,8 +277,6 @@ def schedulers() -> None:
 )
 @guarantee_options("the policy")
 @option("--overruled", FLAG, "Explain the first decision from that point on that a guarantee changed.")
-@CONDITIONS
-@option("--seed", SEED, "Seed of the episode.", 0)
 @JSON
 @click.pass_context
 def explain(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from decima.cli.compare import on_compile
-from decima.cli.conditions import CONDITIONS, conditions_named, options_without_effect
+from decima.cli.conditions import SettingsCommand, conditions_named, options_without_effect
 from decima.cli.console import PATIENCE_S, command_line, progress, report
 from decima.cli.options import (
     AT_LEAST_ONE,
@@ -74,9 +74,8 @@ def plot(runs: tuple[Path, ...], metric: str | None, out: Path) -> None:
 TUNING = ("start", "objective", "generations", "sequences", "judged", "judged_seed", "seed")
 
 
-@click.command(context_settings={"show_default": True})
+@click.command(cls=SettingsCommand, without={"seeds", "seed"}, context_settings={"show_default": True})
 @click.argument("rule", default="srpt")
-@CONDITIONS
 @option(
     "--start SCHEDULER",
     TEXT,

@@ -174,14 +174,11 @@ def _grid_table(result: TrainingResult[TrainingConfig]) -> Table:
     return table_of(title, ("Setting", *names, "Change"), rows, (".2f", ".2f", "+.1%"))
 
 
-def _joined(numbers: Sequence[float]) -> str:
-    return ",".join(f"{number:g}" for number in numbers)
-
-
 def _compare_command(result: TrainingResult[TrainingConfig]) -> list[str]:
     """Return the command that compares the policy on the cluster and workload of its training."""
+    from decima.evaluation.conditions import SETTINGS
     from decima.evaluation.fit import JUDGED_BY
-    from simulator.cluster.reward import objective_named
+    from workloads.quantities import to_outside
 
     cluster, workload = result.config.cluster, result.config.workload
     modules = {part.name.partition(":")[0]: None for part in result.config.policy.build().custom_parts}
@@ -189,28 +186,23 @@ def _compare_command(result: TrainingResult[TrainingConfig]) -> list[str]:
     words += ["compare", "--checkpoint", str(result.policy_file)]
     if result.config.settings is not None:
         return words
-    words += ["--classes", cluster.classes] if cluster.classes else ["--executors", str(cluster.executors)]
     suited = JUDGED_BY.get(cluster.reward.partition(":")[0])
     words += [] if suited is None else ["--objective", suited[0]]
-    for option, value, default in (
-        ("--memory-demand", workload.memory_demand, "own"),
-        ("--moving-delay", cluster.moving_delay, type(cluster).model_fields["moving_delay"].default),
-        ("--semantics", cluster.semantics, type(cluster).model_fields["semantics"].default),
-        ("--carbon", cluster.carbon or objective_named(cluster.reward).signal, None),
-        ("--profiles", workload.profiles, None),
-        ("--workload", workload.file, None),
-        ("--deadlines", _joined(workload.attributes.slack or ()), ""),
-        ("--weights", _joined(workload.weights), ""),
-        ("--tenants", workload.tenants, 0),
-    ):
-        if value != default:
-            words += [option, str(value)]
+    given = to_outside(cluster) | to_outside(workload)
+    given |= {"workload": given["file"], "interval": fmean(workload.intervals_ms) / 1000}
+    without = set() if cluster.executor_classes[1:] else {"classes"}
+    without |= set() if workload.arrivals == "poisson" else {"interval"}
     if workload.file is not None and workload.read().sequence is not None:
-        return words  # the file contains the arrivals
-    if workload.arrivals == "poisson":
-        words += ["--arrivals", "poisson", "--interval", f"{fmean(workload.intervals):g}"]
-        words += [] if workload.drift is None else ["--drift", workload.drift]
-    return [*words, "--jobs", str(workload.jobs)]
+        without |= {"arrivals", "interval", "jobs"}  # the file contains the arrivals
+    if given["profiles"] is not None:
+        words += ["--profiles", given["profiles"]]
+    for name, quantity in SETTINGS.items():
+        value = given.get(name)
+        shown = name in ("executors", "jobs", "interval") or value != quantity.default
+        if shown and value is not None and name not in without:
+            text = f"{value:g}" if isinstance(value, float) else str(value)
+            words += [f"--{name.replace('_', '-')}", *([] if value is True else [text])]
+    return words
 
 
 # ---- shared by training commands ---------------------------------------------------------------------------

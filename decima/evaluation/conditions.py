@@ -3,98 +3,158 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, Literal
+from operator import attrgetter
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
+from pydantic import BeforeValidator, Field, InstanceOf
 
-from simulator.cluster.config import SEMANTICS, ClusterConfig, ConfigError, ExecutorClass, check_demands
+from simulator.cluster.config import ClusterConfig, ConfigError, ExecutorClass, check_demands
 from workloads.arrivals import (
+    MOST_JOBS,
     JobSequence,
     RandomStream,
     batch_arrivals,
     poisson_arrivals,
     random_stream,
 )
+from workloads.declaration import Number, Text, Whole, declared, described
 from workloads.drift import Drift
-from workloads.errors import DecimaError, check_instance, check_number, check_one_of, check_whole
+from workloads.errors import LONGEST_MS, DecimaError, check_all
+from workloads.job import JobProfile
+from workloads.quantities import quantities, to_outside
 from workloads.scaling import uniform_memory
+from workloads.sources.open import EMBEDDED, open_workload
 from workloads.sources.workload_file import Workload
 from workloads.transform import NOTHING_DRAWN, AttributeDistribution
 
-__all__ = ["TRAINING_OFFSET", "CompareError", "Conditions"]
+__all__ = ["SETTINGS", "TRAINING_OFFSET", "CompareError", "Conditions", "Sampling"]
 
 #: Offset of the seeds of training sequences from those of experiments, which makes them disjoint.
 TRAINING_OFFSET = 1_000_000
+#: Maximum seed of a sequence.
+MOST_SEED = 2**63 - 1
 
 
 class CompareError(DecimaError, ValueError):
     """Invalid comparison. The message is one line."""
 
 
-@dataclass(frozen=True, eq=False)
-class Conditions:
-    """Evaluation setting: a cluster, a distribution of jobs, and seeds; each seed is an experiment.
+def as_workload(jobs: Any) -> Workload:
+    """Return jobs as a workload.
 
     Args:
-        workload: profiles to draw jobs from, or an exact sequence. An exact sequence is replayed with the task noise
-            of each experiment's seed, or window by window; ``arrivals``, ``interval_ms`` and ``num_jobs`` are then
-            ignored.
-        cluster: the cluster; its episodes must end when all jobs are complete.
-        arrivals: all jobs at time 0, or a Poisson process.
-        interval_ms: mean time between Poisson arrivals, ms.
-        num_jobs: number of jobs in each sequence.
-        memory_demand: the workload's ``own``, or ``uniform``: drawn for each stage, see ``workloads.uniform_memory``.
-        num_experiments: number of experiments, with seeds ``seed``, ``seed + 1``, ..
-        seed: first seed.
-        drift: change of the arrival rate and the jobs within a Poisson process.
-        window_ms: length of windows into which an exact sequence is cut, ms. An experiment replays the window whose
-            index, among those with jobs, is its seed; schedulers are tuned on the last windows.
-        signal_start_ms: time in the cluster's signal at the start of each experiment, ms; None draws it from the seed.
-        attributes: distribution of deadlines, tenants and weights of jobs; by default those of the workload.
+        jobs: a name or path for ``open_workload``, a workload, a job sequence, or several profiles.
 
     Raises:
-        CompareError: a number out of range, or fewer windows than experiments.
-        ConfigError: a stage that no executor class can run.
-        WorkloadError: no jobs can be drawn.
+        CompareError: ``jobs`` has another type.
+        WorkloadError: the workload cannot be read.
+    """
+    if isinstance(jobs, Workload):
+        return jobs
+    if isinstance(jobs, str | Path):
+        return open_workload(jobs)
+    if isinstance(jobs, JobSequence):
+        return Workload(tuple(dict.fromkeys(jobs.profiles)), jobs, "own")
+    return Workload(check_all(jobs, JobProfile, "workload", CompareError), None, "own")
+
+
+_Length = Annotated[Number, Field(gt=0, le=LONGEST_MS)]
+
+
+@declared(CompareError, eq=False)
+class Sampling:
+    """How job sequences are drawn from a workload; a workload with arrival times is replayed instead.
+
+    Raises:
+        CompareError: a value has a wrong type or is out of range.
     """
 
-    workload: Workload
-    cluster: ClusterConfig = field(default_factory=ClusterConfig)
-    arrivals: Literal["batch", "poisson"] = "batch"
-    interval_ms: float = 25_000.0
-    num_jobs: int = 20
-    memory_demand: Literal["own", "uniform"] = "own"
-    num_experiments: int = 20
-    seed: int = 0
-    window_ms: float | None = None
-    drift: Drift | None = None
-    attributes: AttributeDistribution = NOTHING_DRAWN
-    signal_start_ms: float | None = None
+    arrivals: Literal["batch", "poisson"] = described(
+        "batch", "Arrivals of jobs: all at time 0, or a Poisson process.", kw_only=True
+    )
+    interval_ms: _Length = described(
+        25_000.0,
+        "Mean time between Poisson arrivals.",
+        kw_only=True,
+    )
+    num_jobs: Annotated[Whole, Field(ge=1, le=MOST_JOBS)] = described(
+        20, "Number of jobs in each sequence.", kw_only=True
+    )
+    memory_demand: Literal["own", "uniform"] = described(
+        "own",
+        "Memory demand of tasks: the workload's own, or uniformly drawn from (0, 1] for each stage.",
+        kw_only=True,
+    )
+    drift: Annotated[
+        InstanceOf[Drift] | None,
+        Text("AT:RATE[:WORKLOAD]", "workloads.sources.open:open_drift", attrgetter("text")),
+    ] = described(
+        None,
+        "Change of Poisson arrivals: from AT seconds on, the arrival rate is multiplied by RATE, and jobs are "
+        "drawn from WORKLOAD (any form of --workload) if it is given.",
+        kw_only=True,
+    )
+    attributes: AttributeDistribution = described(
+        NOTHING_DRAWN, "Deadlines, tenants and weights of jobs.", kw_only=True
+    )
+
+
+@declared(CompareError, eq=False)
+class Conditions(Sampling):
+    """Evaluation setting: a cluster, a distribution of jobs, and seeds; each seed is an experiment.
+
+    An exact sequence is replayed with the task noise of each experiment's seed, or window by window; ``arrivals``,
+    ``interval_ms`` and ``num_jobs`` are then ignored. Episodes must end when all jobs are complete.
+
+    Raises:
+        CompareError: a value has a wrong type or is out of range, or there are fewer windows than experiments.
+        ConfigError: a stage that no executor class can run.
+        WorkloadError: the workload cannot be read, or no jobs can be drawn.
+    """
+
+    workload: Annotated[
+        InstanceOf[Workload],
+        Text("NAME|DIR|FILE", open_workload, attrgetter("name")),
+        BeforeValidator(as_workload),
+    ] = described(
+        cast("Workload", EMBEDDED),
+        "Jobs: tpch (extrapolated from Spark at 1 and 2 GB), synthetic (random DAGs), a folder of the "
+        "published TPC-H profiles, or a workload file; if the file has arrival times, each experiment replays them "
+        "with other task noise. In Python also a Workload, a JobSequence or several JobProfiles.",
+        validate_default=True,
+    )
+    cluster: ClusterConfig = described(ClusterConfig(), "The cluster.")
+    window_ms: _Length | None = described(
+        None,
+        "Split the jobs of a workload file into windows of this length; each experiment is the next window "
+        "with jobs, numbered from its seed; schedulers are tuned on the last windows.  [default: each experiment "
+        "has all jobs]",
+        metavar="SECONDS",
+    )
+    signal_start_ms: Annotated[Number, Field(ge=0, le=LONGEST_MS)] | None = described(
+        None,
+        "Time in the scaled signal at which each experiment starts.  [default: drawn by the experiment's seed]",
+        metavar="SECONDS",
+        name="carbon_start",
+    )
+    num_experiments: Annotated[Whole, Field(ge=1, le=TRAINING_OFFSET)] = described(
+        20, "Number of experiments.", name="seeds"
+    )
+    seed: Annotated[Whole, Field(ge=0, le=MOST_SEED)] = described(
+        0, "Seed of the first experiment, or with --window the number of its window."
+    )
 
     def __post_init__(self) -> None:
-        check_instance(self.workload, Workload, "workload", CompareError)
-        check_instance(self.cluster, ClusterConfig, "cluster", CompareError)
-        check_one_of(self.arrivals, ("batch", "poisson"), "arrivals", CompareError)
-        check_one_of(self.memory_demand, ("own", "uniform"), "memory_demand", CompareError)
-        check_instance(self.attributes, AttributeDistribution, "attributes", CompareError)
-        for name in ("num_jobs", "num_experiments", "seed"):
-            object.__setattr__(self, name, check_whole(getattr(self, name), name, CompareError))
         if self.signal_start_ms is not None:
-            check_number(self.signal_start_ms, "signal_start_ms", CompareError)
-            if self.cluster.signal is None or not 0 <= self.signal_start_ms < self.cluster.signal.period_ms:
+            signal = self.cluster.signal
+            if signal is None or self.signal_start_ms >= signal.period_ms:
                 raise CompareError("the start of a signal needs a signal, and lies within it")
-        for name in ("interval_ms", *(() if self.window_ms is None else ("window_ms",))):
-            object.__setattr__(self, name, check_number(getattr(self, name), name, CompareError))
-        if not 1 <= self.num_experiments <= TRAINING_OFFSET:
-            raise CompareError(f"between 1 and {TRAINING_OFFSET} experiments, got {self.num_experiments}")
-        if self.drift is not None:
-            check_instance(self.drift, Drift, "drift", CompareError)
-            if self.arrivals != "poisson" or self.workload.sequence is not None:
-                raise CompareError(
-                    "a drift needs Poisson arrivals, and a workload that does not have its own"
-                )
+        if self.drift is not None and (self.arrivals != "poisson" or self.workload.sequence is not None):
+            raise CompareError("a drift needs Poisson arrivals, and a workload that does not have its own")
         if not math.isinf(self.cluster.max_time_ms):
             raise CompareError("schedulers are compared on complete episodes, leave max_time_ms infinite")
         self._check_windows(0)
@@ -162,34 +222,13 @@ class Conditions:
         return self.workload.attributed(drawn)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the evaluation setting for JSON; times are seconds."""
-        cluster, sampled = self.cluster, self.workload.sequence is None
-        poisson = sampled and self.arrivals == "poisson"
-        semantics = (name for name, each in SEMANTICS.items() if each == cluster.semantics)
-        return {
-            "workload": self.workload.name,
-            "executors": cluster.num_executors,
-            "executor_classes": [asdict(kind) for kind in cluster.executor_classes],
-            "memory_demand": self.memory_demand,
-            "arrivals": self.arrivals if sampled else "exact",
-            "interval_s": self.interval_ms / 1000 if poisson else None,
-            "drift": self.drift and self.drift.to_dict(),
-            "attributes": self.attributes.to_dict(),
-            "window_s": None if self.window_ms is None else self.window_ms / 1000,
-            "jobs": len(self.sequence(self.seed)),
-            "moving_delay_s": cluster.moving_delay_ms / 1000,
-            "semantics": next(semantics, asdict(cluster.semantics)),
-            "knowledge": asdict(cluster.knowledge),
-            "faults": cluster.faults.to_dict(),
-            "carbon": None
-            if cluster.signal is None
-            else {
-                "signal": cluster.signal.name,
-                "start_s": None if self.signal_start_ms is None else self.signal_start_ms / 1000,
-                "executor_watts": cluster.executor_watts,
-                "idle_watts": cluster.idle_watts,
-            },
-        }
+        """Return the evaluation setting for JSON, by the names of the command line; times are seconds, as ``x_s``."""
+        setting = to_outside(self, with_units=True) | {"jobs": len(self.sequence(self.seed))}
+        if self.workload.sequence is not None:
+            setting["arrivals"] = "exact"
+        if setting["arrivals"] != "poisson":
+            setting["interval_s"] = None
+        return setting
 
     @cached_property
     def _windows(self) -> tuple[JobSequence, ...]:
@@ -205,3 +244,12 @@ class Conditions:
                 f"{self.workload.name}: {len(self._windows)} windows with jobs, expected at least {needed}: up to "
                 f"number {self.seeds[-1]} to compare on, and {num_training} to tune on"
             )
+
+
+#: Settings of ``Conditions`` that only trainings have; the objective of a comparison is its metric.
+NOT_COMPARED = ("reward",)
+#: Settings of a comparison by the names that users see; the workload is first.
+SETTINGS = {
+    "workload": quantities(Conditions)["workload"],
+    **{name: each for name, each in quantities(Conditions).items() if name not in NOT_COMPARED},
+}

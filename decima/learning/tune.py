@@ -296,5 +296,5 @@ def _row(conditions: Conditions, name: str, seed: int) -> str:
     if not isinstance(conditions, SettingsConditions):
         return name
     setting = conditions.setting(seed)
-    errors = "" if setting.knowledge.is_exact else ", wrong estimates"
+    errors = "" if setting.cluster.knowledge.is_exact else ", wrong estimates"
     return f"{name}: {'batches' if setting.load is None else 'streams'}{errors}"

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from decima.evaluation.conditions import Conditions
 from decima.evaluation.fit import evaluation_setting
 from decima.learning.cluster.config import read_config
+from decima.learning.cluster.settings import SettingsSection
+from workloads.quantities import NEVER, to_outside
+from workloads.sources.open import EMBEDDED
 
 #: Texts that need no quotes in YAML.
 PLAIN = re.compile(r"[A-Za-z./][\w./-]*")
@@ -65,9 +66,9 @@ def _train_command(policy: str, conditions: Conditions, options: Mapping[str, An
     behaviour cloning.
     """
     wanted = (
-        _one_setting(conditions, options)
+        _one_setting(conditions, str(options["workload"] or options["profiles"] or EMBEDDED))
         if policy == "general"
-        else _packing(RECIPES[policy], conditions, options)
+        else _packing(RECIPES[policy], conditions)
     )
     words = ["decima", "train", "--config", RECIPES[policy]]
     for key, value in wanted.items():
@@ -81,56 +82,51 @@ def _train_command(policy: str, conditions: Conditions, options: Mapping[str, An
     return shlex.join([*words, "--out", "DIR"])
 
 
-def _one_setting(conditions: Conditions, options: Mapping[str, Any]) -> dict[str, object]:
+def _one_setting(conditions: Conditions, source: str) -> dict[str, object]:
     """Return settings that restrict the recipe ``general`` to one cluster and workload."""
-    here = evaluation_setting(conditions)
-    source = str(options["workload"] or options["profiles"] or "tpch")
+    here, drawn = evaluation_setting(conditions), read_config("general").settings
     wanted: dict[str, object] = {
         "start": "general",
         "behaviour_cloning": "null",
         "iterations": 40,
         "settings.sources": f"[{source}]" if PLAIN.fullmatch(source) else json.dumps([source]),
-        "settings.executors": options["executors"],
-        "settings.moving_delay": options["moving_delay"],
         "settings.durations": 1,
         "settings.tasks": 1,
     }
     if here.load is None:
-        jobs = options["jobs"] if here.jobs is None else round(here.jobs.middle)
+        jobs = conditions.num_jobs if here.jobs is None else round(here.jobs.middle)
         wanted |= {"settings.batches": 1, "settings.batch_jobs": jobs}
     else:
         wanted |= {"settings.batches": 0, "settings.load": here.load.middle}
-    # The recipe draws errors and faults, so that those of this setting are given even if they are 0.
-    wanted |= {f"settings.{name}": value for name, value in asdict(conditions.cluster.knowledge).items()}
     faults = conditions.cluster.faults
-    wanted["settings.losses_per_hour"] = round(3_600_000 / faults.executor_lifetime_ms, 3)
-    if math.isfinite(faults.executor_lifetime_ms):
-        returns_s = faults.executor_return_ms / 1000
-        wanted |= {
-            "settings.executor_return": returns_s if math.isfinite(returns_s) else AS_GOOD_AS_NEVER_S,
-            "settings.lost_output": int(faults.lost_output),
-        }
-    wanted["settings.task_failures"] = faults.task_failures
-    wanted["settings.straggler_share"], factor = faults.stragglers
-    if faults.stragglers[0]:
-        wanted["settings.straggler_factor"] = factor
-    if options["semantics"] != "paper":
-        wanted["cluster.semantics"] = options["semantics"]
+    cluster = to_outside(conditions.cluster) | {
+        "losses_per_hour": round(3_600_000 / faults.executor_lifetime_ms, 3),
+        "lost_output": int(faults.lost_output),
+        "straggler_share": faults.stragglers[0],
+        "straggler_factor": faults.stragglers[1],
+    }
+    if cluster["executor_return"] == NEVER:
+        cluster["executor_return"] = AS_GOOD_AS_NEVER_S
+    # What the recipe draws is given even if it is 0.
+    wanted |= {
+        f"settings.{name}": value
+        for name, value in cluster.items()
+        if name in SettingsSection.model_fields and getattr(drawn, name) != value
+    }
+    if cluster["semantics"] != "paper":
+        wanted["cluster.semantics"] = cluster["semantics"]
     return wanted | {"validation.cells": 1, "validation.sequences": 20}
 
 
-def _packing(recipe: str, conditions: Conditions, options: Mapping[str, Any]) -> dict[str, object]:
+def _packing(recipe: str, conditions: Conditions) -> dict[str, object]:
     """Return the settings of a packing recipe that this evaluation setting needs to change."""
-    settings = read_config(recipe)
-    wanted: list[tuple[str, object, object]] = [
-        ("cluster.classes", settings.cluster.classes, options["classes"]),
-        ("cluster.moving_delay", settings.cluster.moving_delay, options["moving_delay"]),
-        ("cluster.semantics", settings.cluster.semantics, options["semantics"]),
-        ("workload.memory_demand", settings.workload.memory_demand, options["memory_demand"]),
-    ]
-    if conditions.workload.sequence is None:
-        wanted.append(("workload.arrivals", settings.workload.arrivals, options["arrivals"]))
-        name = "interval" if options["arrivals"] == "poisson" else "jobs"
-        wanted.append((f"workload.{name}", getattr(settings.workload, name), options[name]))
-        wanted.append(("workload.drift", settings.workload.drift, options["drift"]))
-    return {key: instead for key, value, instead in wanted if value != instead}
+    settings, here = read_config(recipe), to_outside(conditions)
+    ignored = {"executors", "reward", "engine", "jobs" if conditions.arrivals == "poisson" else "interval"}
+    if conditions.workload.sequence is not None:
+        ignored |= {"arrivals", "interval", "jobs", "drift"}
+    return {
+        f"{section}.{name}": "null" if here[name] is None else here[name]
+        for section, setting in (("cluster", settings.cluster), ("workload", settings.workload))
+        for name, value in to_outside(setting).items()
+        if name in here and name not in ignored and here[name] != value
+    }

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
 
 from simulator.cluster.faults import NO_FAULTS, Faults
 from simulator.cluster.reward import objective_named
 from workloads.carbon import Signal
-from workloads.errors import (
-    LARGEST_ERROR,
-    LONGEST_MS,
-    ConfigError,
-    check_all,
-    check_instance,
-    check_number,
-    check_one_of,
-    check_whole,
-)
+from workloads.declaration import Flag, Named, Number, Text, Whole, declared, described, fields_of
+from workloads.display import number_text
+from workloads.errors import LARGEST_ERROR, LONGEST_MS, ConfigError, check_instance
 
 if TYPE_CHECKING:
     from workloads.arrivals import JobSequence
@@ -30,39 +26,32 @@ __all__ = [
 ]  # fmt: skip
 
 
-#: Largest number of executors of a class.
-MOST_EXECUTORS = 1_000_000
+#: Number of executors of a class.
+_Count = Annotated[Whole, Field(ge=1, le=1_000_000)]
+_Size = Annotated[Number, Field(ge=0, allow_inf_nan=False)]
+_Error = Annotated[Number, Field(ge=0, le=LARGEST_ERROR)]
+_Delay = Annotated[Number, Field(ge=0, le=LONGEST_MS)]
+_Power = Annotated[Number, Field(ge=0, allow_inf_nan=False)]
 
 
-@dataclass(frozen=True)
+@declared()
 class ExecutorClass:
-    """A class of equal executors, which can run stages whose demand is within their ``cpu`` and ``memory``.
+    """A class of equal executors, which can run stages whose demand is within their ``cpu`` and ``memory``."""
 
-    Args:
-        count: number of executors, at least 1.
-        cpu: cores of one executor.
-        memory: memory of one executor, in the unit of the stages' demands.
-    """
+    count: _Count = Field(description="Number of executors.")
+    cpu: _Size = described(1.0, "Cores of one executor.")
+    memory: _Size = described(1.0, "Memory of one executor, in the unit of the stages' demands.")
 
-    count: int
-    cpu: float = 1.0
-    memory: float = 1.0
-
-    def __post_init__(self) -> None:
-        count = check_whole(self.count, "the number of executors", ConfigError, 1, MOST_EXECUTORS)
-        object.__setattr__(self, "count", count)
-        for name in ("cpu", "memory"):
-            size = check_number(getattr(self, name), f"an executor's {name}", ConfigError)
-            object.__setattr__(self, name, size)
-            if not math.isfinite(size) or size < 0:
-                raise ConfigError(f"an executor's {name} must be finite and not negative, got {size}")
+    def __str__(self) -> str:
+        """Return the text form, ``COUNTxCPU:MEMORY``."""
+        return f"{self.count}x{number_text(self.cpu)}:{number_text(self.memory)}"
 
     def fits(self, stage: StageProfile) -> bool:
         """Return whether these executors can run a stage."""
         return stage.cpu <= self.cpu and stage.memory <= self.memory
 
 
-@dataclass(frozen=True)
+@declared()
 class Semantics:
     """Differences between the Decima paper and its published simulator, one switch each.
 
@@ -70,38 +59,34 @@ class Semantics:
     ``SPARK`` for Spark's own scheduling inside one application.
     """
 
-    offer_idle_executors: bool = True
+    offer_idle_executors: Flag = True
     """Offer all free executors at every scheduling event; else only when a job arrives, or a stage of their own job
     becomes ready, so that executors wait in the common pool until the next arrival."""
-    nearest_level: bool = True
+    nearest_level: Flag = True
     """Between two parallelism levels L < m < R, use L with probability (R-m)/(R-L); else with (m-L)/(R-L)."""
-    waiting_keeps_jvm: bool = True
+    waiting_keeps_jvm: Flag = True
     """An executor that has waited in its job starts with a first-wave duration; else with a fresh one."""
-    release_misfits: bool = True
+    release_misfits: Flag = True
     """An executor that is too small for all remaining stages of its job goes to the common pool; else it waits in the
     job until the job ends, as in Spark. The published simulator has one size only."""
-    ready_stages_only: bool = False
+    ready_stages_only: Flag = False
     """Only stages with complete parents may be chosen; else also stages whose parents have started their last tasks;
     their executors wait in the job. Neither source does it. It saves nearly all decisions where jobs have many small
     stages and tasks take much longer than moves, as in traces."""
-    longest_path_first: bool = True
+    longest_path_first: Flag = True
     """Of several stages that become ready at the same time, the stage with the longest path to the end of its job
     (``JobProfile.path_rank``) is first in the order of ready stages; else the stage with the lowest number, as in the
     published simulator and in Spark. The paper does not state an order."""
-    offer_after_tasks: bool = False
+    offer_after_tasks: Flag = False
     """An executor is offered after each task, as in Spark; else it stays on its stage while the stage has remaining
     tasks. Neither source does it."""
-    honour_max_time: bool = True
+    honour_max_time: Flag = True
     """The episode ends at ``max_time_ms``; else ``max_time_ms`` has no effect."""
-    reward_short_jobs: bool = True
+    reward_short_jobs: Flag = True
     """A job that arrives and completes between two decisions counts in the reward; else it is left out."""
-    fifo_reuses_grants: bool = True
+    fifo_reuses_grants: Flag = True
     """FIFO gives its first job all executors that the job can use; else a job gets at most ``num_executors`` executors
     from elsewhere during its life, even if it gave some back."""
-
-    def __post_init__(self) -> None:
-        for switch in fields(self):
-            check_instance(getattr(self, switch.name), bool, switch.name, ConfigError)
 
 
 PAPER = Semantics()
@@ -112,29 +97,38 @@ SPARK = Semantics(ready_stages_only=True, longest_path_first=False, offer_after_
 SEMANTICS = {"paper": PAPER, "decima-sim": DECIMA_SIM, "trace": TRACE, "spark": SPARK}
 
 
-@dataclass(frozen=True)
+@declared()
 class Knowledge:
     """Errors of the estimates that schedulers see: log-normal factors, by the standard deviation of their logarithms.
 
-    Args:
-        job_error: error common to all task times of a job.
-        stage_error: error of the task times of each stage.
-        task_count_error: error of the number of tasks of each stage, until the stage is ready.
-        unknown: fraction of jobs without history. Their estimate is the workload's typical task time.
-
     Raises:
-        ConfigError: an error is negative or above 5, or ``unknown`` is not between 0 and 1.
+        ConfigError: a setting has a wrong type or is out of range.
     """
 
-    job_error: float = 0.0
-    stage_error: float = 0.0
-    task_count_error: float = 0.0
-    unknown: float = 0.0
-
-    def __post_init__(self) -> None:
-        for each in fields(self):
-            value, most = getattr(self, each.name), 1.0 if each.name == "unknown" else LARGEST_ERROR
-            object.__setattr__(self, each.name, check_number(value, each.name, ConfigError, (0, most)))
+    job_error: _Error = described(
+        0.0,
+        "Error of estimated task times: a log-normal factor for each job. SIGMA is the standard deviation of "
+        "its logarithm; at 0.5, the times of one job in six are wrong by a factor of two or more.",
+        metavar="SIGMA",
+        measured=True,
+    )
+    stage_error: _Error = described(
+        0.0,
+        "Error of estimated task times: a log-normal factor for each stage.",
+        metavar="SIGMA",
+        measured=True,
+    )
+    task_count_error: _Error = described(
+        0.0,
+        "Error of the estimated number of tasks of each stage, until the stage is ready.",
+        metavar="SIGMA",
+        measured=True,
+    )
+    unknown: Annotated[Number, Field(ge=0, le=1)] = described(
+        0.0,
+        "Share of jobs without history; their estimate is the workload's typical task time.",
+        metavar="SHARE",
+    )
 
     def __str__(self) -> str:
         """Describe the errors in a few words; empty if schedulers know the exact values."""
@@ -150,104 +144,6 @@ class Knowledge:
 
 
 EXACT = Knowledge()
-
-
-@dataclass(frozen=True, repr=False)
-class ClusterConfig:
-    """A simulated Spark cluster, and the objective of its rewards.
-
-    Args:
-        num_executors: number of executors of the only class; ignored if ``executor_classes`` is given.
-        executor_classes: classes of executors, offered in this order. With the smallest first, a stage gets the
-            smallest free executors that fit, as larger ones are offered later.
-        moving_delay_ms: time in which an executor moves to another job, where a new JVM starts, ms.
-        warmup_delay_ms: added to first-wave durations where no fresh ones were measured, ms.
-        semantics: ``PAPER``, ``DECIMA_SIM``, ``TRACE``, ``SPARK`` or other switches.
-        max_time_ms: end of the episode, ms; infinite: the episode ends when all jobs are complete.
-        reward: ``jct`` or ``mean`` (minus the time of all jobs in the system), ``makespan`` (minus elapsed time), or
-            another objective or a sum, such as ``weighted`` or ``jct+0.5*deadline:60``, see
-            ``simulator.cluster.objectives``. ``carbon`` needs a signal.
-        reward_scale_ms: divisor of rewards, ms.
-        engine: ``compiled``, or ``simpy``: the reference in plain Python, with the same results.
-        knowledge: errors of the estimates that schedulers see.
-        faults: lost executors, failing tasks and so on; none by default.
-        signal: carbon intensity or price of electricity over time, which schedulers see. Free executors are offered
-            when the signal changes. None: no signal.
-        executor_watts: power of an executor that runs a task or moves, W.
-        idle_watts: power of an idle executor in the cluster, W.
-
-    Raises:
-        ConfigError: a setting has a wrong type or is out of range.
-    """
-
-    num_executors: int = 50
-    executor_classes: tuple[ExecutorClass, ...] = field(default=())
-    moving_delay_ms: float = 2000.0
-    warmup_delay_ms: float = 1000.0
-    semantics: Semantics = PAPER
-    max_time_ms: float = math.inf
-    reward: str = "jct"
-    reward_scale_ms: float = 100_000.0
-    engine: Literal["compiled", "simpy"] = "compiled"
-    knowledge: Knowledge = EXACT
-    faults: Faults = NO_FAULTS
-    signal: Signal | None = None
-    executor_watts: float = 100.0
-    idle_watts: float = 0.0
-
-    def __post_init__(self) -> None:
-        classes = check_all(self.executor_classes, ExecutorClass, "executor_classes", ConfigError)
-        classes = classes or (ExecutorClass(self.num_executors),)
-        check_instance(self.semantics, Semantics, "semantics", ConfigError)
-        check_instance(self.knowledge, Knowledge, "knowledge", ConfigError)
-        for name in ("moving_delay_ms", "warmup_delay_ms", "max_time_ms", "reward_scale_ms"):
-            object.__setattr__(self, name, check_number(getattr(self, name), name, ConfigError))
-        object.__setattr__(self, "executor_classes", classes)
-        object.__setattr__(self, "num_executors", sum(each.count for each in classes))
-        for name in ("moving_delay_ms", "warmup_delay_ms"):
-            delay = getattr(self, name)
-            if not math.isfinite(delay) or delay < 0:
-                raise ConfigError(f"{name} must be finite and not negative, got {delay}")
-            if delay > LONGEST_MS:
-                raise ConfigError(f"{name} must be at most {LONGEST_MS:g}, got {delay}")
-        if not self.max_time_ms > 0:
-            raise ConfigError(f"max_time_ms must be positive, got {self.max_time_ms}")
-        if not (math.isfinite(self.reward_scale_ms) and self.reward_scale_ms > 0):
-            raise ConfigError(f"reward_scale_ms must be positive and finite, got {self.reward_scale_ms}")
-        check_instance(self.reward, str, "reward", ConfigError)  # objective_named needs a hashable argument
-        objective = objective_named(self.reward)
-        if self.reward == "mean":
-            object.__setattr__(self, "reward", "jct")
-        check_one_of(self.engine, ("compiled", "simpy"), "engine", ConfigError)
-        check_instance(self.faults, Faults, "faults", ConfigError)
-        if self.signal is not None:
-            check_instance(self.signal, Signal, "signal", ConfigError)
-        if objective.uses_carbon:
-            if self.signal is None:
-                raise ConfigError(f"reward {self.reward!r}: the cluster has no signal")
-            if objective.signal not in (None, self.signal.name, f"{self.signal.name}:1"):
-                raise ConfigError(
-                    f"reward {self.reward!r}: the cluster has another signal, {self.signal.name}"
-                )
-        for name in ("executor_watts", "idle_watts"):
-            watts = check_number(getattr(self, name), name, ConfigError)
-            object.__setattr__(self, name, watts)
-            if not 0 <= watts < math.inf:
-                raise ConfigError(f"{name} must be finite and not negative, got {watts:g}")
-        if (most := max((number for _, number in self.faults.capacity), default=0)) > self.num_executors:
-            raise ConfigError(
-                f"a capacity of {most} executors is more than the cluster's {self.num_executors}"
-            )
-
-    def __repr__(self) -> str:
-        """Show the settings that differ from the defaults."""
-        classes: dict[str, object] = {"executor_classes": self.executor_classes}
-        if self.executor_classes == (ExecutorClass(self.num_executors),):
-            classes = {"num_executors": self.num_executors}
-        others = {each.name: getattr(self, each.name) for each in fields(self)[2:]}
-        changed = {each.name: each.default for each in fields(self)}
-        given = classes | {name: value for name, value in others.items() if value != changed[name]}
-        return f"ClusterConfig({', '.join(f'{name}={value!r}' for name, value in given.items())})"
 
 
 def parse_classes(text: str) -> tuple[ExecutorClass, ...]:
@@ -268,10 +164,119 @@ def parse_classes(text: str) -> tuple[ExecutorClass, ...]:
         except ValueError as error:
             reason = f": {error}" if isinstance(error, ConfigError) else ""
             raise ConfigError(
-                f"executor classes {text!r}: expected COUNTxMEMORY or COUNTxCPU:MEMORY, such as 25x0.5,"
-                f"25x2:1, got {part!r}{reason}"
+                f"expected COUNTxMEMORY or COUNTxCPU:MEMORY, such as 25x0.5,25x2:1, got {text!r:.60}{reason}"
             ) from None
     return tuple(sorted(classes, key=lambda each: (each.memory, each.cpu)))
+
+
+def classes_text(classes: Sequence[ExecutorClass]) -> str | None:
+    """Return the text form of executor classes; None if there is one class of the default size."""
+    is_default = [(each.cpu, each.memory) for each in classes] == [(1.0, 1.0)]
+    return None if is_default else ",".join(map(str, classes)) or None
+
+
+@declared(repr=False)
+class ClusterConfig:
+    """A simulated Spark cluster, and the objective of its rewards.
+
+    Raises:
+        ConfigError: a setting has a wrong type or is out of range.
+    """
+
+    num_executors: _Count = described(
+        50, "Number of executors of the cluster; ignored if there are several classes."
+    )
+    executor_classes: Annotated[
+        tuple[ExecutorClass, ...], Text("COUNTxMEMORY,..", parse_classes, classes_text)
+    ] = described(
+        (),
+        "Executors of several classes instead, such as 25x0.5,25x1; COUNTxCPU:MEMORY for executors with "
+        "another number of cores than one. They are offered in this order: with the smallest first, a stage gets the "
+        "smallest free executors that fit.",
+        name="classes",
+    )
+    moving_delay_ms: _Delay = described(
+        2000.0, "Delay of an executor that moves to another job, where a new JVM starts.", measured=True
+    )
+    warmup_delay_ms: _Delay = described(
+        1000.0, "Added to first-wave durations where no fresh ones were measured, ms.", internal=True
+    )
+    semantics: Annotated[Semantics, Named(SEMANTICS)] = described(
+        PAPER,
+        "Semantics of the simulator: of the Decima paper, or of its published simulator; trace: like paper, "
+        "but no executor waits for a stage that is not ready; spark: like trace, and executors are offered after "
+        "each task, as in Spark.",
+    )
+    max_time_ms: Annotated[Number, Field(gt=0)] = described(
+        math.inf,
+        "End of the episode, ms; infinite: the episode ends when all jobs are complete.",
+        internal=True,
+    )
+    reward: str = described(
+        "jct",
+        "Objective: jct or mean, the average job completion time; makespan; weighted; power-mean:K, for "
+        "short tails; deadline or deadline:PENALTY, tardiness with a penalty in s for each missed deadline; "
+        "misses:BOUND, tardiness up to a bound in s; fairness; carbon:FILE; module:Class; or a sum, jct+0.5*deadline. "
+        "See ``simulator.cluster.objectives``.",
+    )
+    reward_scale_ms: Annotated[Number, Field(gt=0, allow_inf_nan=False)] = described(
+        100_000.0, "Divisor of rewards, ms.", internal=True
+    )
+    engine: Literal["compiled", "simpy"] = described(
+        "compiled",
+        "Simulator: compiled, or the readable reference in SimPy, which is slower and has the same results.",
+        only_speed=True,
+    )
+    knowledge: Knowledge = described(EXACT, "Errors of the estimates that schedulers see.")
+    faults: Faults = described(NO_FAULTS, "Lost executors, failing tasks and so on; none by default.")
+    signal: Annotated[
+        Signal | None,
+        Text("FILE[:SCALE]", "workloads.sources.carbon:open_signal", lambda signal: signal.name),
+    ] = described(
+        None,
+        "Carbon intensity (gCO2/kWh) or price of electricity over time, which schedulers see: a CSV file of times in "
+        "seconds and values, an export of Electricity Maps, or a made-up sample: synthetic-solar, synthetic-wind or "
+        "synthetic-coal. Times are divided by SCALE: 60 makes an hour a minute. Free executors are offered when the "
+        "signal changes.",
+        name="carbon",
+    )
+    executor_watts: _Power = described(
+        100.0, "With --carbon: power of an executor that runs a task or moves, watts."
+    )
+    idle_watts: _Power = described(0.0, "With --carbon: power of an idle executor, watts.")
+
+    def __post_init__(self) -> None:
+        classes = self.executor_classes or (ExecutorClass(self.num_executors),)
+        object.__setattr__(self, "executor_classes", classes)
+        object.__setattr__(self, "num_executors", sum(each.count for each in classes))
+        objective = objective_named(self.reward)
+        if self.reward == "mean":
+            object.__setattr__(self, "reward", "jct")
+        if objective.uses_carbon:
+            if self.signal is None and objective.signal is not None:
+                from workloads.sources.carbon import open_signal
+
+                object.__setattr__(self, "signal", open_signal(objective.signal))
+            if self.signal is None:
+                raise ConfigError(f"reward {self.reward!r}: the cluster has no signal")
+            if objective.signal not in (None, self.signal.name, f"{self.signal.name}:1"):
+                raise ConfigError(
+                    f"reward {self.reward!r}: the cluster has another signal, {self.signal.name}"
+                )
+        if (most := max((count for _, count in self.faults.capacity), default=0)) > self.num_executors:
+            raise ConfigError(
+                f"a capacity of {most} executors is more than the cluster's {self.num_executors}"
+            )
+
+    def __repr__(self) -> str:
+        """Show the settings that differ from the defaults."""
+        classes: dict[str, object] = {"executor_classes": self.executor_classes}
+        if self.executor_classes == (ExecutorClass(self.num_executors),):
+            classes = {"num_executors": self.num_executors}
+        others = {each.name: getattr(self, each.name) for each in fields(self)[2:]}
+        changed = {name: field.default for name, field in fields_of(ClusterConfig).items()}
+        given = classes | {name: value for name, value in others.items() if value != changed[name]}
+        return f"ClusterConfig({', '.join(f'{name}={value!r}' for name, value in given.items())})"
 
 
 def check_demands(config: ClusterConfig, sequence: JobSequence) -> None:

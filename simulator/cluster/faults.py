@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
 from enum import IntEnum
 from itertools import pairwise
+from typing import Annotated, Any
 
-from workloads.errors import (
-    LONGEST_MS,
-    ConfigError,
-    check_instance,
-    check_number,
-    check_whole,
-    number_in,
-)
+from pydantic import Field
+
+from workloads.declaration import Flag, Number, Text, Whole, declared, described
+from workloads.display import number_text
+from workloads.errors import LONGEST_MS, ConfigError, number_in
 
 __all__ = [
     "MIN_LATE_MS", "MOST_FAILURES", "NO_FAULTS", "SPECULATION", "Faults", "Outcome", "parse_speculation",
@@ -40,112 +37,118 @@ class Outcome(IntEnum):
     KILLED = 5
 
 
-def _speculation(given: object) -> tuple[float, float]:
-    quantile: object
-    multiplier: object
+def parse_stragglers(text: str) -> tuple[float, float]:
+    """Parse stragglers, a probability and a factor: ``P:FACTOR``.
+
+    Raises:
+        ConfigError: the text has another form.
+    """
+    return _pair(text, "P:FACTOR, such as 0.05:4")
+
+
+def parse_speculation(text: str) -> tuple[float, float]:
+    """Parse speculation, a quantile and a multiplier: ``QUANTILE:MULTIPLIER``.
+
+    Raises:
+        ConfigError: the text has another form.
+    """
+    return _pair(text, "QUANTILE:MULTIPLIER, such as 0.75:1.5")
+
+
+def _pair(text: str, expected: str) -> tuple[float, float]:
+    numbers = [number_in(part) for part in text.split(":")]
+    if len(numbers) != 2 or any(map(math.isnan, numbers)):
+        raise ConfigError(f"expected {expected}, got {text!r:.60}")
+    return numbers[0], numbers[1]
+
+
+def in_seconds(schedule: tuple[tuple[float, int], ...]) -> list[list[float]]:
+    """Return a schedule of the capacity with times in seconds."""
+    return [[time_ms / 1000, count] for time_ms, count in schedule]
+
+
+def in_milliseconds(schedule: Any) -> Any:
+    """Return a schedule with times in ms, given with times in seconds; other values stay."""
     try:
-        quantile, multiplier = given  # type: ignore[misc]
+        return tuple((time_s * 1000, count) for time_s, count in schedule)
     except (TypeError, ValueError):
-        raise ConfigError(f"speculation must be a quantile and a multiplier, got {given!r:.60}") from None
-    share = check_number(quantile, "the quantile of speculation", ConfigError)
-    if not 0 < share <= 1:
-        raise ConfigError(f"the quantile of speculation must be above 0 and at most 1, got {share:g}")
-    return share, check_number(multiplier, "the multiplier of speculation", ConfigError, (1, 1000))
+        return schedule
 
 
-def _capacity(given: object) -> tuple[tuple[float, int], ...]:
-    try:
-        pairs = [(time_ms, number) for time_ms, number in given]  # type: ignore[attr-defined]
-    except (TypeError, ValueError):
-        raise ConfigError(f"capacity must be pairs of a time and a number, got {given!r:.60}") from None
-    schedule = tuple(
-        (
-            check_number(time_ms, "a time of the capacity", ConfigError),
-            check_whole(number, "a number of executors", ConfigError, 0),
-        )
-        for time_ms, number in pairs
-    )
-    for time_ms, _ in schedule:
-        if not 0 <= time_ms <= LONGEST_MS:
-            raise ConfigError(f"times of the capacity must be from 0 to {LONGEST_MS:g} ms, got {time_ms:g}")
-    for (one_ms, _), (other_ms, _) in pairwise(schedule):
-        if one_ms >= other_ms:
-            raise ConfigError(
-                f"times of the capacity must be ascending, got {other_ms:g} ms after {one_ms:g} ms"
-            )
-    return schedule
+def _pair_text(pair: tuple[float, float]) -> str:
+    return ":".join(map(number_text, pair))
 
 
-@dataclass(frozen=True)
+_Share = Annotated[Number, Field(ge=0, le=1)]
+_Factor = Annotated[Number, Field(ge=1, le=1000)]
+_Time = Annotated[Number, Field(ge=0, le=LONGEST_MS)]
+
+
+@declared()
 class Faults:
     """Faults of a cluster; none by default.
-
-    Args:
-        executor_lifetime_ms: mean time until an executor is lost (exponential), ms. It loses its running task, which
-            is queued again, and its JVM.
-        executor_return_ms: mean time until a lost executor is replaced (exponential), ms; infinite: never.
-        task_failures: probability that a task run fails at its end. The task then runs again; at the fourth failure its
-            job fails.
-        stragglers: probability that a task run is slow, and the factor by which it takes longer.
-        lost_output: a lost executor also loses the outputs of its finished tasks. Tasks of stages that have a child
-            with tasks to start then run again, as in Spark without an external shuffle service.
-        capacity: pairs (time in ms, number of executors), ascending in time: from the time on, only so many executors,
-            the first ones, are in the cluster.
-        speculation: (quantile, multiplier): when all tasks of a stage have started and this fraction has finished, a
-            task that has run for multiplier times the median of the finished ones, and for ``MIN_LATE_MS``, is copied
-            once to an executor that waits for its job. The first run to finish wins, the other is killed. As in Spark,
-            except that the median is not updated. None: no speculative copies.
 
     Raises:
         ConfigError: a setting has a wrong type or is out of range.
     """
 
-    executor_lifetime_ms: float = math.inf
-    executor_return_ms: float = 60_000.0
-    task_failures: float = 0.0
-    stragglers: tuple[float, float] = (0.0, 1.0)
-    lost_output: bool = False
-    capacity: tuple[tuple[float, int], ...] = ()
-    speculation: tuple[float, float] | None = None
+    executor_lifetime_ms: Number = described(
+        math.inf,
+        "Mean time until an executor and its running task are lost; exponential.",
+        gt=0,
+        measured=True,
+    )
+    executor_return_ms: Number = described(
+        60_000.0,
+        "Mean time until a lost executor is replaced; exponential. never: no replacement.",
+        gt=0,
+        metavar="SECONDS|never",
+    )
+    task_failures: _Share = described(
+        0.0,
+        f"Probability that a run of a task fails. The task runs again; after {MOST_FAILURES} failures its job fails.",
+        metavar="P",
+        measured=True,
+    )
+    stragglers: Annotated[tuple[_Share, _Factor], Text("P:FACTOR", parse_stragglers, _pair_text)] = described(
+        (0.0, 1.0), "Probability that a run of a task takes FACTOR times as long."
+    )
+    lost_output: Flag = described(
+        False,
+        "Outputs of finished tasks are lost with their executor, and the tasks run again if a stage needs "
+        "their outputs, as in Spark without an external shuffle service.",
+    )
+    capacity: Annotated[
+        tuple[tuple[_Time, Annotated[Whole, Field(ge=0)]], ...],
+        Text("FILE", "simulator.cluster.capacity:read_capacity", in_seconds, in_milliseconds),
+    ] = described(
+        (),
+        "Number of executors over time: a file, each line of which has a time in seconds and a number; in Python also "
+        "pairs of a time and a number, ascending. From a time on, only so many executors, the first ones, are in the "
+        "cluster.",
+    )
+    speculation: Annotated[
+        tuple[Annotated[Number, Field(gt=0, le=1)], _Factor] | None,
+        Text("[QUANTILE:MULTIPLIER]", parse_speculation, _pair_text),
+    ] = described(
+        None,
+        "Copy slow tasks once to idle executors of their job, as in Spark: after QUANTILE of a stage's tasks have "
+        f"finished, tasks that have run for MULTIPLIER times the median duration, and at least {MIN_LATE_MS:g} ms. "
+        "The first run to finish wins. Without a value 0.75:1.5, as in Spark 3; Spark 4 has 0.9:3.",
+        without_value=_pair_text(SPECULATION),
+    )
 
     def __post_init__(self) -> None:
-        for name in ("executor_lifetime_ms", "executor_return_ms"):
-            mean_ms = check_number(getattr(self, name), name, ConfigError)
-            if not mean_ms > 0:
-                raise ConfigError(f"{name} must be positive, got {mean_ms:g}")
-            object.__setattr__(self, name, mean_ms)
-        try:
-            share, factor = self.stragglers
-        except (TypeError, ValueError):
-            raise ConfigError(
-                f"stragglers must be a probability and a factor, got {self.stragglers!r:.60}"
-            ) from None
-        factor = check_number(factor, "the factor of stragglers", ConfigError, (1, 1000))
-        share = check_number(share, "the share of stragglers", ConfigError, (0, 1))
-        object.__setattr__(self, "stragglers", (share, factor))
-        failures = check_number(self.task_failures, "task_failures", ConfigError, (0, 1))
-        object.__setattr__(self, "task_failures", failures)
-        check_instance(self.lost_output, bool, "lost_output", ConfigError)
-        object.__setattr__(self, "capacity", _capacity(self.capacity))
-        if self.speculation is not None:
-            object.__setattr__(self, "speculation", _speculation(self.speculation))
+        for (one_ms, _), (other_ms, _) in pairwise(self.capacity):
+            if one_ms >= other_ms:
+                raise ConfigError(
+                    f"capacity: expected ascending times, got {other_ms:g} ms after {one_ms:g} ms"
+                )
 
     @property
     def active(self) -> bool:
         """Whether any faults can happen."""
-        return any(getattr(self, each.name) != each.default for each in fields(self) if each.name in _CAUSES)
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the settings for JSON, with times in seconds; null for infinite times."""
-        times = {"executor_lifetime": self.executor_lifetime_ms, "executor_return": self.executor_return_ms}
-        return {
-            **{f"{name}_s": ms / 1000 if math.isfinite(ms) else None for name, ms in times.items()},
-            "task_failures": self.task_failures,
-            "stragglers": list(self.stragglers),
-            "lost_output": self.lost_output,
-            "capacity": [[time_ms / 1000, number] for time_ms, number in self.capacity],
-            "speculation": None if self.speculation is None else list(self.speculation),
-        }
+        return any(getattr(self, name) != getattr(NO_FAULTS, name) for name in _CAUSES)
 
     def __str__(self) -> str:
         """Describe the faults in a few words; empty without faults."""
@@ -176,28 +179,3 @@ class Faults:
 _CAUSES = ("executor_lifetime_ms", "task_failures", "stragglers", "capacity", "speculation")
 #: A cluster without faults.
 NO_FAULTS = Faults()
-
-
-def parse_stragglers(text: str) -> tuple[float, float]:
-    """Parse stragglers, a probability and a factor: ``P:FACTOR``.
-
-    Raises:
-        ConfigError: the text has another form, or a number is out of range.
-    """
-    return Faults(stragglers=_pair(text, "stragglers", "P:FACTOR, such as 0.05:4")).stragglers
-
-
-def parse_speculation(text: str) -> tuple[float, float]:
-    """Parse speculation, a quantile and a multiplier: ``QUANTILE:MULTIPLIER``.
-
-    Raises:
-        ConfigError: the text has another form, or a number is out of range.
-    """
-    return _speculation(_pair(text, "speculation", "QUANTILE:MULTIPLIER, such as 0.75:1.5"))
-
-
-def _pair(text: str, name: str, expected: str) -> tuple[float, float]:
-    numbers = [number_in(part) for part in text.split(":")]
-    if len(numbers) != 2 or any(map(math.isnan, numbers)):
-        raise ConfigError(f"{name} {text!r:.60}: expected {expected}")
-    return numbers[0], numbers[1]

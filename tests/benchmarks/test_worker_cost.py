@@ -55,7 +55,7 @@ def measure(workers: int | str, out: Path) -> tuple[float, float, float]:
 @pytest.mark.parametrize("workers", [pytest.param(2, id="processes"), pytest.param("ray:2", id="ray", marks=NEEDS_RAY)])
 def test_workers_cost_a_tenth_of_an_iteration_at_most(workers: int | str, tmp_path: Path) -> None:
     """All CPU time except that of episodes and update in one process, that is for sending and receiving."""
-    assert (CONFIG.episodes.sequences * CONFIG.episodes.per_sequence, CONFIG.workload.jobs) == (16, 20)
+    assert (CONFIG.episodes.sequences * CONFIG.episodes.per_sequence, CONFIG.workload.num_jobs) == (16, 20)
     alone, with_them = measure(1, tmp_path / "alone"), measure(workers, tmp_path / "them")
     share = (with_them[0] - alone[0]) / with_them[0]
     print(

@@ -219,8 +219,8 @@ def test_arrivals_for_a_load() -> None:
 
 def test_horizons_of_a_stream_scale_with_its_arrivals() -> None:
     recipe, config = read_config("stream"), read_config("stream", common.stream_settings(9.5))
-    assert config.workload.interval == 9.5
-    assert sum(recipe.workload.intervals) / len(recipe.workload.intervals) == 19
+    assert config.workload.interval_ms == 9500
+    assert sum(recipe.workload.intervals_ms) / len(recipe.workload.intervals_ms) == 19_000
     assert config.returns.horizon == recipe.returns.horizon / 2
     assert config.critic.gae_horizon == recipe.critic.gae_horizon / 2
 

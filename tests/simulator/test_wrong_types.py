@@ -111,14 +111,16 @@ WORKLOADS: dict[str, Callable[[], Any]] = {
     "distribution must be of the type JobDistribution, got 'code'": lambda: draw_jobs("code", load=0.5, sets=1, seed=0),
 }
 CLUSTERS: dict[str, Callable[[], Any]] = {
-    "moving_delay_ms must be a number, got '2'": lambda: ClusterConfig(moving_delay_ms="2"),
-    "max_time_ms must be a number, got True": lambda: ClusterConfig(max_time_ms=True),
-    "the number of executors must be a whole number of 1 to 1,000,000, got '5'": lambda: ClusterConfig("5"),
-    "executor_classes[0] must be of the type ExecutorClass, got '5'": lambda: ClusterConfig(executor_classes=["5"]),
-    "semantics must be of the type Semantics, got 'paper'": lambda: ClusterConfig(semantics="paper"),
-    "reward must be of the type str, got 3": lambda: ClusterConfig(reward=3),
-    "engine must be 'compiled' or 'simpy', got 'simpi' (did you": lambda: ClusterConfig(engine="simpi"),
-    "nearest_level must be of the type bool, got 'no'": lambda: Semantics(nearest_level="no"),
+    "moving_delay_ms: expected a number, got '2'": lambda: ClusterConfig(moving_delay_ms="2"),
+    "max_time_ms: expected a number, got True": lambda: ClusterConfig(max_time_ms=True),
+    "num_executors: expected a whole number, got '5'": lambda: ClusterConfig("5"),
+    "executor_classes[0]: expected a value of the type ExecutorClass, got '5'": lambda: ClusterConfig(
+        executor_classes=["5"]
+    ),
+    "semantics: expected a value of the type Semantics, got 3": lambda: ClusterConfig(semantics=3),
+    "reward: expected a text, got 3": lambda: ClusterConfig(reward=3),
+    "engine: expected 'compiled' or 'simpy', got 'simpi' (did you": lambda: ClusterConfig(engine="simpi"),
+    "nearest_level: expected true or false, got 'no'": lambda: Semantics(nearest_level="no"),
     "executor classes must be of the type str, got 3": lambda: parse_classes(3),
     "config must be of the type ClusterConfig, got 3": lambda: run_episode(3, JOBS, Greedy()),
     "sequence must be of the type JobSequence, got [1, 2]": lambda: run_episode(ClusterConfig(), [1, 2], Greedy()),
@@ -223,5 +225,5 @@ def test_numbers_of_numpy_are_numbers() -> None:
     jobs = poisson_arrivals([JobProfile("job", [stage])], np.uint16(2), np.float32(3.0), seed=np.int64(1))
     assert run_episode(config, jobs, Greedy()).metrics()["completed_jobs"] == 2
     many = 10**5000
-    with pytest.raises(ConfigError, match="moving_delay_ms must be a number below 1e308, got a int"):
+    with pytest.raises(ConfigError, match="moving_delay_ms: expected a number below 1e308, got a int"):
         ClusterConfig(moving_delay_ms=many)

@@ -134,7 +134,8 @@ def test_jobs_of_another_workload_and_uniform_memory() -> None:
     assert str(Drift(1e6, 2.0, OTHERS, "others")) == "2 times the rate and jobs of others from 1000 s on"
     assert str(Drift(1e6, 1.0, OTHERS, "others")) == "jobs of others from 1000 s on"
     assert str(Drift(1e6, 1.0)) == "1 times the rate from 1000 s on"
-    assert Drift(1e6, 2.0).to_dict() == {"at_s": 1000.0, "rate": 2.0, "workload": None}
+    assert Drift(1e6, 2.0).text == "1000:2"
+    assert Drift(500.0, 0.1, OTHERS, "others", "dags.json").text == "0.5:0.1:dags.json"
     two_stages = tuple(replace(each, stages=each.stages * 2) for each in JOBS)
     sequence, unlike = (batch_arrivals(two_stages, 60, seed) for seed in (9, 8))
     drawn, again, other = (uniform_memory(each) for each in (sequence, sequence, unlike))

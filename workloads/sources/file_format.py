@@ -26,10 +26,9 @@ from pydantic import (
 )
 
 from workloads.attributes import DEFAULT_TENANT, NO_ATTRIBUTES, JobAttributes, Tenant
-from workloads.errors import did_you_mean
+from workloads.errors import did_you_mean, place_name
 from workloads.imperfections import Imperfections
 from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
-from workloads.reading import place_name
 
 #: Number of errors from which on none is described: descriptions of all errors would fill the memory.
 _MOST_ERRORS = 10_000
@@ -282,8 +281,10 @@ def first_problem(invalid: ValidationError, model: type[BaseModel] | None = None
     error = invalid.errors()[0]
     if error["type"] != "value_error":
         return first_error(invalid, model)
-    place, problem = place_name(error["loc"]), str(error["ctx"]["error"])
-    return f"{place}: {problem}" if place else problem
+    place, problem = place_name(error["loc"]), error["ctx"]["error"]
+    if not place:
+        return str(problem)
+    return f"{place}.{problem}" if getattr(problem, "place", "") else f"{place}: {problem}"
 
 
 def first_error(

@@ -72,7 +72,8 @@ def open_drift(text: str) -> Drift:
     from workloads.drift import Drift
 
     workload = open_workload(name) if name else None
-    return Drift(1000 * numbers[0], numbers[1], *((workload.profiles, workload.name) if workload else ()))
+    jobs = (workload.profiles, workload.name, name) if workload else ()
+    return Drift(1000 * numbers[0], numbers[1], *jobs)
 
 
 @lru_cache(maxsize=1)

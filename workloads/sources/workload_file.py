@@ -100,12 +100,19 @@ class Workload:
         return f"Workload({plain_text(self.name)!r}, {count_text(len(self.profiles), 'profile')}{jobs})"
 
     @property
-    def measured_moving_delay_ms(self) -> float | None:
-        """Start-up time of an executor when the jobs were recorded, ms; None if ``about`` does not give it."""
-        startup_ms = self.about.get("executor_startup_ms")
-        if not isinstance(startup_ms, int | float) or isinstance(startup_ms, bool):
-            return None
-        return float(startup_ms) if 0 <= startup_ms < math.inf else None
+    def measured(self) -> dict[str, float]:
+        """Values measured when the jobs were recorded, by names of fields of a cluster, its errors and its faults.
+
+        The moving delay is the start-up time of an executor.
+        """
+        known, startup_ms = self.imperfections.settings(), self.about.get("executor_startup_ms")
+        if (
+            isinstance(startup_ms, int | float)
+            and not isinstance(startup_ms, bool)
+            and 0 <= startup_ms < math.inf
+        ):
+            known["moving_delay_ms"] = float(startup_ms)
+        return known
 
 
 @garbage_collection_paused()

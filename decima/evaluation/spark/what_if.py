@@ -246,7 +246,8 @@ def simulate_what_if(
         for each, period, cluster, jobs in as_it_ran:
             as_it_ran_ms[draw, jobs] = _as_it_ran_ms(each, period, cluster, seed + draw)
         on_step(draw + 1, num_draws)
-    conditions = Conditions(_as_they_came(imported.workload, largest), largest.cluster, num_experiments=1)
+    workload = _as_they_came(imported.workload, largest)
+    conditions = Conditions(workload=workload, cluster=largest.cluster, num_experiments=1)
     policies = [policy for spec in specs.values() if (policy := policy_named(spec)) is not None]
     outside = [text for policy in policies for text in misfits(policy, conditions)]
     return WhatIf(tuple(logged), _as_measured(logged), jct_ms, as_it_ran_ms, held_out, setting, outside)

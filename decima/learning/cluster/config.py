@@ -7,24 +7,34 @@ are files that ship with the project. Times are in seconds.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import model_validator
 
-from decima.evaluation.conditions import Conditions
+from decima.evaluation.conditions import CompareError, Conditions
 from decima.learning.cluster import sections
-from decima.learning.cluster.settings import SettingsConditions, SettingsSection
-from decima.settings import CLONING_OFFSET, RUN_SEEDS, VALIDATION_SEEDS, Recipes, RunConfig, read_settings
+from decima.learning.cluster.settings import DRAWN, SettingsConditions, SettingsSection
+from decima.settings import (
+    CLONING_OFFSET,
+    RUN_SEEDS,
+    VALIDATION_SEEDS,
+    Outside,
+    Recipes,
+    RunConfig,
+    read_settings,
+)
+from simulator.cluster.config import DECIMA_SIM, ClusterConfig
 from simulator.cluster.deadlines import deadlines_ms
 from simulator.cluster.reward import objective_named
 from workloads.arrivals import JobSequence, RandomStream, random_stream
+from workloads.declaration import declared
 from workloads.job import WorkloadError
-from workloads.sources.open import EMBEDDED, open_drift
+from workloads.quantities import quantities
+from workloads.sources.open import EMBEDDED
 
 __all__ = ["RECIPES", "TrainingConfig", "read_config", "workload_overrides"]
 
@@ -34,7 +44,7 @@ RECIPES = Recipes(resources.files("decima.learning.cluster") / "recipes")
 MAX_SEQUENCES = 800_000_000
 
 
-@dataclass(frozen=True, eq=False)
+@declared(CompareError, eq=False, kw_only=True)
 class _Streams(Conditions):
     """Conditions in which each sequence draws its mean time between arrivals from ``intervals_ms`` by its seed."""
 
@@ -50,8 +60,8 @@ class TrainingConfig(RunConfig):
     """Settings of a training run. They determine its results, bit for bit on a CPU."""
 
     policy: sections.PolicySection = sections.PolicySection()
-    cluster: sections.ClusterSection = sections.ClusterSection()
-    workload: sections.WorkloadSection = sections.WorkloadSection()
+    cluster: Annotated[ClusterConfig, Outside()] = ClusterConfig()
+    workload: Annotated[sections.WorkloadSection, Outside()] = sections.WorkloadSection()
     settings: SettingsSection | None = None
     episodes: sections.EpisodesSection = sections.EpisodesSection()
     curriculum: sections.CurriculumSection | None = None
@@ -66,7 +76,7 @@ class TrainingConfig(RunConfig):
     def _check(self) -> TrainingConfig:
         if self.iterations * self.episodes.sequences * self.episodes.per_sequence > MAX_SEQUENCES:
             raise ValueError(f"iterations: there are seeds for {MAX_SEQUENCES} episodes only")
-        if self.curriculum is not None and self.cluster.semantics == "decima-sim":
+        if self.curriculum is not None and self.cluster.semantics == DECIMA_SIM:
             raise ValueError("curriculum: no episode ends early with the semantics decima-sim")
         if self.returns.relative and self.cluster.reward != "jct":
             raise ValueError("returns.relative: expected the reward jct")
@@ -77,8 +87,8 @@ class TrainingConfig(RunConfig):
         """Raise if a setting has no effect beside ``settings``, or excludes it."""
         if self.settings is None:
             return self
-        for name in ("executors", "classes", "moving_delay"):
-            if getattr(self.cluster, name) != sections.ClusterSection.model_fields[name].default:
+        for name, quantity in quantities(ClusterConfig).items():
+            if name in (*DRAWN, "classes") and quantity.of(self.cluster) != quantity.of(ClusterConfig()):
                 raise ValueError(f"cluster.{name}: has no effect beside settings")
         if self.workload != sections.WorkloadSection():
             raise ValueError("workload: has no effect beside settings")
@@ -125,7 +135,7 @@ class TrainingConfig(RunConfig):
             sources = self.settings.read()
             return SettingsConditions(
                 workload=next(iter(sources.values())),
-                cluster=self.cluster.build(),
+                cluster=self.cluster,
                 settings=self.settings,
                 sources=sources,
                 cells=self.validation.cells,
@@ -134,12 +144,12 @@ class TrainingConfig(RunConfig):
             )
         return _Streams(
             workload=self.workload.read(),
-            cluster=self.cluster.build(),
+            cluster=self.cluster,
             arrivals=self.workload.arrivals,
-            intervals_ms=tuple(interval * 1000 for interval in self.workload.intervals),
-            num_jobs=self.workload.jobs,
+            intervals_ms=self.workload.intervals_ms,
+            num_jobs=self.workload.num_jobs,
             memory_demand=self.workload.memory_demand,
-            drift=None if self.workload.drift is None else open_drift(self.workload.drift),
+            drift=self.workload.drift,
             attributes=self.workload.attributes,
         )
 
@@ -175,6 +185,8 @@ def workload_overrides(name: str | Path) -> list[str]:
     return [f"workload.profiles={json.dumps(profiles)}", f"workload.file={json.dumps(file)}"]
 
 
-def read_config(source: str | Path, overrides: Sequence[str] = ()) -> TrainingConfig:
+def read_config(
+    source: str | Path, overrides: Sequence[str] = (), changes: Mapping[str, Any] | None = None
+) -> TrainingConfig:
     """Read the settings of a training on clusters, see ``decima.settings.read_settings``."""
-    return read_settings(TrainingConfig, RECIPES, source, overrides)
+    return read_settings(TrainingConfig, RECIPES, source, overrides, changes)

@@ -9,7 +9,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import (
     AfterValidator,
     BaseModel,
+    Discriminator,
     Field,
+    Tag,
     ValidationError,
     ValidationInfo,
     field_validator,
@@ -17,23 +19,31 @@ from pydantic import (
 )
 
 from decima import settings
-from decima.learning.cluster.settings import AttributesSection
+from decima.evaluation.conditions import Sampling
 from decima.policy.config import Feature, PolicyConfig
 from decima.policy.parts import PartError, build_part, built_in_or_custom, check_part, is_custom
 from decima.policy.presets import PRESETS
 from decima.policy.scheduler import make_rule
 from decima.registry import make_scheduler
 from decima.schedulers.base import SchedulerError
-from decima.settings import Count, LearningRate, Positive, Section, Share, Weight, described, first_problem
-from simulator.cluster.config import SEMANTICS, ClusterConfig, parse_classes
-from simulator.cluster.reward import objective_named
+from decima.settings import (
+    Count,
+    LearningRate,
+    Positive,
+    Section,
+    Share,
+    TrainingError,
+    Weight,
+    first_problem,
+)
+from workloads.declaration import Number, declared, described
+from workloads.errors import LONGEST_MS
 from workloads.job import WorkloadError
-from workloads.sources.carbon import open_signal
 from workloads.sources.open import EMBEDDED, open_workload
 from workloads.sources.workload_file import Workload
 
 __all__ = [
-    "BaselineSection", "CloningSection", "ClusterSection", "CriticSection", "CurriculumSection",
+    "BaselineSection", "CloningSection", "CriticSection", "CurriculumSection",
     "EpisodesSection", "PolicySection", "ReturnsSection", "UpdateSection",
     "ValidationSection", "WorkloadSection",
 ]  # fmt: skip
@@ -134,59 +144,16 @@ def _policy(preset: str, overrides: dict[str, Any]) -> PolicyConfig:
     return PolicyConfig.model_validate({**PRESETS[preset].model_dump(), **overrides})
 
 
-class ClusterSection(Section):
-    """Cluster of the training, and the objective."""
-
-    executors: Count = described(50, "number of executors")
-    classes: str | None = described(
-        None, "executors of several classes instead, as in decima compare --classes"
-    )
-    moving_delay: Weight = described(2.0, "time that an executor needs to move to another job, s")
-    reward: str = described(
-        "jct",
-        "objective: jct or mean, the average job completion time; makespan; weighted; power-mean:K, for "
-        "short tails; deadline or deadline:PENALTY, tardiness with a penalty in s for each missed deadline; "
-        "misses:BOUND, tardiness up to a bound in s; fairness; carbon:FILE; module:Class; or a sum, jct+0.5*deadline",
-    )
-    carbon: str | None = described(
-        None, "carbon intensity, FILE[:SCALE]; by default that of the reward carbon:FILE"
-    )
-    semantics: Literal["paper", "decima-sim", "trace"] = described(
-        "paper",
-        "model of Spark: that of the paper or of its published simulator; trace: executors never wait",
-    )
-
-    @field_validator("classes")
-    @classmethod
-    def _check(cls, classes: str | None) -> str | None:
-        if classes is not None:
-            parse_classes(classes)
-        return classes
-
-    @field_validator("reward")
-    @classmethod
-    def _check_reward(cls, reward: str) -> str:
-        return "jct" if reward == "mean" else reward
-
-    @model_validator(mode="after")
-    def _check_size(self) -> ClusterSection:
-        self.build()
-        return self
-
-    def build(self) -> ClusterConfig:
-        """Return the configuration of the simulator."""
-        signal = self.carbon or objective_named(self.reward).signal
-        return ClusterConfig(
-            num_executors=self.executors,
-            executor_classes=parse_classes(self.classes) if self.classes else (),
-            moving_delay_ms=self.moving_delay * 1000,
-            reward=self.reward,
-            signal=None if signal is None else open_signal(signal),
-            semantics=SEMANTICS[self.semantics],
-        )
+_Interval = Annotated[Number, Field(gt=0, le=LONGEST_MS)]
+_Intervals = Annotated[
+    Annotated[_Interval, Tag("<number>")]
+    | Annotated[tuple[_Interval, ...], Field(min_length=1), Tag("<list>")],
+    Discriminator(lambda value: "<list>" if isinstance(value, list | tuple) else "<number>"),
+]
 
 
-class WorkloadSection(AttributesSection):
+@declared(error=TrainingError, kw_only=True)
+class WorkloadSection(Sampling):
     """Jobs; by default the embedded TPC-H set."""
 
     profiles: Path | None = described(None, "folder of the published TPC-H profiles")
@@ -195,35 +162,19 @@ class WorkloadSection(AttributesSection):
         "workload file, or synthetic for random DAGs; arrivals in the file are replayed, with new task "
         "noise for each seed",
     )
-    arrivals: Literal["batch", "poisson"] = described(
-        "batch", "arrivals: all jobs at time 0, or a Poisson process"
-    )
-    jobs: int = described(20, "number of jobs in each sequence", ge=1, le=10_000_000)
-    memory_demand: Literal["own", "uniform"] = described(
-        "own", "memory of tasks: the workload's, or drawn from (0, 1] for each stage"
-    )
-    interval: Positive | tuple[Positive, ...] = described(
-        25.0, "mean time between Poisson arrivals, s; from a list, each sequence draws one value by its seed"
-    )
-    drift: str | None = described(
-        None,
-        "AT:RATE[:WORKLOAD], a change of Poisson arrivals: from AT seconds on, jobs arrive RATE times as "
-        "often, and come from WORKLOAD if given",
+    interval_ms: _Intervals = described(  # type: ignore[assignment]
+        25_000.0,
+        "mean time between Poisson arrivals, s; from a list, each sequence draws one value by its seed",
     )
 
     @property
-    def intervals(self) -> tuple[float, ...]:
-        """Mean times between arrivals from which sequences draw, s."""
-        return self.interval if isinstance(self.interval, tuple) else (self.interval,)
+    def intervals_ms(self) -> tuple[float, ...]:
+        """Mean times between arrivals from which sequences draw, ms."""
+        return self.interval_ms if isinstance(self.interval_ms, tuple) else (self.interval_ms,)
 
-    @model_validator(mode="after")
-    def _check(self) -> WorkloadSection:
-        _ = self.attributes  # raises if out of range
+    def __post_init__(self) -> None:
         if self.profiles is not None and self.file is not None:
-            raise ValueError("profiles and file exclude each other")
-        if not self.intervals:
-            raise ValueError("interval: expected at least one")
-        return self
+            raise TrainingError("profiles and file exclude each other")
 
     def read(self) -> Workload:
         """Read the workload.

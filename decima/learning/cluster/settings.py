@@ -5,90 +5,68 @@ Attributes of jobs (deadlines, weights and tenants) may be drawn at random, too.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import BeforeValidator, field_validator, model_validator
+from pydantic import BeforeValidator, SkipValidation, create_model, field_validator, model_validator
 
-from decima.evaluation.conditions import Conditions
-from decima.settings import SETTINGS, VALIDATION_SEEDS, Positive, Section, Share, described
-from simulator.cluster.config import EXACT, ClusterConfig, Knowledge
-from simulator.cluster.faults import NO_FAULTS, Faults
+from decima.evaluation.conditions import CompareError, Conditions
+from decima.settings import SETTINGS, VALIDATION_SEEDS, Section, Share
+from simulator.cluster.config import ClusterConfig
 from workloads.arrivals import JobSequence, RandomStream, batch_arrivals, poisson_arrivals, random_stream
+from workloads.declaration import declared, described
+from workloads.errors import WorkloadError
+from workloads.quantities import Quantity, build, changed, quantities
 from workloads.scaling import scaled
 from workloads.sources.open import EMBEDDED, open_workload
 from workloads.sources.workload_file import Workload
 from workloads.transform import STEADY, ArrivalPattern, AttributeDistribution
 
-__all__ = ["AttributesSection", "Setting", "SettingsConditions", "SettingsSection", "by_cell"]
-
-
-class AttributesSection(Section):
-    """Attributes of jobs, drawn for each job by the sequence's seed."""
-
-    deadlines: Positive | tuple[Positive, Positive] | None = described(
-        None,
-        "slack of each job's deadline, a multiple of its time alone; of two numbers, a slack between them "
-        "is drawn; null for the workload's deadlines",
-    )
-    weights: tuple[Positive, ...] = described(
-        (), "weights of jobs, equally likely; empty for the workload's weights"
-    )
-    tenants: int = described(0, "number of tenants, equally likely; 0 for the workload's tenants", ge=0)
-
-    @field_validator("deadlines", mode="before")
-    @classmethod
-    def _check_deadlines(cls, deadlines: Any) -> Any:
-        slacks = deadlines if isinstance(deadlines, list | tuple) else [deadlines]
-        numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in slacks)
-        if deadlines is None or (numbers and 1 <= len(slacks) <= 2 and all(each > 0 for each in slacks)):
-            return slacks[0] if len(slacks) == 1 else deadlines
-        raise ValueError(f"expected a slack above 0, or the least and the most, got {deadlines!r:.60}")
-
-    @property
-    def attributes(self) -> AttributeDistribution:
-        """Distribution of the drawn attributes."""
-        slack = (self.deadlines,) * 2 if isinstance(self.deadlines, float) else self.deadlines
-        return AttributeDistribution(slack, self.tenants, self.weights)
+__all__ = ["DRAWN", "Setting", "SettingsConditions", "SettingsSection", "by_cell"]
 
 
 RANGES = ("uniform", "log_uniform")
 ONE_OF = "one_of"
-#: Quantities of ``Knowledge``: errors of estimates.
-ERRORS = tuple(each.name for each in fields(Knowledge))
-#: Quantities of faults -> largest values.
-FAULTS = {
-    "losses_per_hour": math.inf,
-    "executor_return": math.inf,
-    "task_failures": 1.0,
-    "straggler_share": 1.0,
-    "straggler_factor": 1000.0,
-    "lost_output": 1.0,
+PLAIN = ClusterConfig()
+#: Quantities of a cluster that are drawn: all numbers. Losses per hour are drawn in place of the lifetime.
+DRAWN = {
+    name: quantity
+    for name, quantity in quantities(ClusterConfig).items()
+    if quantity.bounds[0] in (int, float) and quantity.text is None and name != "executor_lifetime"
 }
-#: Quantities of ``ArrivalPattern``, for streams.
-PATTERN = tuple(each.name for each in fields(ArrivalPattern))
+#: Quantities of streams that are drawn.
+PATTERN = quantities(ArrivalPattern)
+#: Order of the random numbers. It is fixed; other quantities are drawn after these, so that they change no earlier one.
+ORDER = (
+    "source", "batches", "executors", "moving_delay", "jobs", "load", "durations", "tasks",
+    "job_error", "stage_error", "task_count_error", "unknown",
+    "losses_per_hour", "executor_return", "task_failures", "straggler_share", "straggler_factor", "lost_output",
+    "loses_output", "burst", "drift", "night",
+)  # fmt: skip
 
 
-def _checked(value: Any, least: float | None) -> float | dict[str, list[float]]:
+def _checked(value: Any, least: float | None, most: float = math.inf) -> float | dict[str, list[float]]:
     """Validate a quantity: a number, or a distribution of numbers.
 
     Args:
         value: value from YAML.
         least: smallest valid number; None if all positive numbers are valid.
+        most: largest valid number.
     """
     if not isinstance(value, Mapping):
-        return _number(value, least)
+        return _number(value, least, most)
     if len(value) != 1 or not value.keys() <= {*RANGES, ONE_OF}:
         raise ValueError(f"expected a number, or exactly one of {', '.join(RANGES)} and {ONE_OF}")
     [(kind, given)] = value.items()
     if not isinstance(given, list | tuple) or not given:
         raise ValueError(f"{kind}: expected numbers in a list")
-    numbers = [_number(each, least) for each in given]
+    numbers = [_number(each, least, most) for each in given]
     if kind != ONE_OF and (len(numbers) != 2 or numbers[0] > numbers[1]):
         raise ValueError(f"{kind}: expected two ascending numbers, got {list(given)}")
     if kind == "log_uniform" and numbers[0] <= 0:
@@ -96,18 +74,45 @@ def _checked(value: Any, least: float | None) -> float | dict[str, list[float]]:
     return {kind: numbers}
 
 
-def _number(value: Any, least: float | None) -> float:
+def _number(value: Any, least: float | None, most: float) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not is_number or (value <= 0 if least is None else value < least):
         wanted = "greater than 0" if least is None else f"of at least {least:g}"
         raise ValueError(f"expected a number {wanted}, got {value!r}")
+    if value > most:
+        raise ValueError(f"expected a number of at most {most:g}, got {value!r}")
     return float(value)
 
 
 _Quantity = float | dict[str, list[float]]
+
+
+def _declared(cls: Any, quantity: Quantity) -> Any:
+    """Return the type and default of a drawn quantity; all numbers of a distribution must be valid in the class."""
+
+    def check(value: Any) -> _Quantity:
+        drawn = _checked(value, -math.inf)
+        for number in [drawn] if isinstance(drawn, float) else itertools.chain(*drawn.values()):
+            try:
+                build(cls, {quantity.name: _value(quantity, number)}, WorkloadError)
+            except WorkloadError as error:
+                raise ValueError(str(error).removeprefix(f"{quantity.name}: ")) from None
+        return drawn
+
+    default = described(float(quantity.default), str(quantity.field.description))
+    return Annotated[_Quantity, BeforeValidator(check)], default
+
+
+def _value(quantity: Quantity, number: float) -> Any:
+    """Return a number as a value of a quantity; integers are rounded."""
+    return round(number) if quantity.bounds[0] is int else number
+
+
 Number = Annotated[_Quantity, BeforeValidator(partial(_checked, least=1))]
-Delay = Annotated[_Quantity, BeforeValidator(partial(_checked, least=0))]
+Amount = Annotated[_Quantity, BeforeValidator(partial(_checked, least=0))]
 Factor = Annotated[_Quantity, BeforeValidator(partial(_checked, least=None))]
+Chance = Annotated[_Quantity, BeforeValidator(partial(_checked, least=0, most=1))]
+Slowdown = Annotated[_Quantity, BeforeValidator(partial(_checked, least=1, most=1000))]
 
 
 def _drawn(quantity: _Quantity, uniform: float) -> float:
@@ -122,56 +127,64 @@ def _drawn(quantity: _Quantity, uniform: float) -> float:
     return min(max(between, low), high)  # rounding may leave the range
 
 
-def _largest(quantity: _Quantity) -> float:
-    return max(map(max, quantity.values())) if isinstance(quantity, dict) else quantity
-
-
 @dataclass(frozen=True)
 class Setting:
     """A setting: a cluster and its jobs.
 
     Attributes:
         source: source of the jobs, one of ``SettingsSection.sources``.
-        moving_delay_s: delay of an executor that changes jobs, s.
+        cluster: cluster, with errors of estimates and faults.
+        jobs: number of jobs.
         load: offered load of a stream; None for a batch.
         durations: factor of all task durations.
         tasks: factor of the numbers of tasks.
-        knowledge: errors of estimates.
         pattern: arrival pattern of a stream.
     """
 
     source: str
-    executors: int
-    moving_delay_s: float
+    cluster: ClusterConfig
     jobs: int
     load: float | None
     durations: float
     tasks: float
-    knowledge: Knowledge = EXACT
-    faults: Faults = NO_FAULTS
     pattern: ArrivalPattern = STEADY
 
     def __str__(self) -> str:
         """Describe the setting in one line of words."""
         what = "a batch of" if self.load is None else f"a stream at {self.load:.0%} load of"
-        words = [f"{what} {self.jobs} jobs of {self.source}", f"{self.executors} executors"]
-        words.append(f"moving delay {self.moving_delay_s:.3g} s")
+        words = [f"{what} {self.jobs} jobs of {self.source}", f"{self.cluster.num_executors} executors"]
+        words.append(f"moving delay {self.cluster.moving_delay_ms / 1000:.3g} s")
         words += [
             f"{name} x {factor:.3g}"
             for name, factor in (("durations", self.durations), ("tasks", self.tasks))
             if factor != 1
         ]
-        words += [
-            f"{name.replace('_', ' ')} {value:.3g}" for name, value in asdict(self.knowledge).items() if value
-        ]
-        return ", ".join([*words, *filter(None, [str(self.pattern), str(self.faults)])])
+        errors = asdict(self.cluster.knowledge)
+        words += [f"{name.replace('_', ' ')} {value:.3g}" for name, value in errors.items() if value]
+        return ", ".join([*words, *filter(None, [str(self.pattern), str(self.cluster.faults)])])
 
 
-class SettingsSection(AttributesSection):
+_ATTRIBUTES = {
+    name: (
+        Annotated[quantity.field.annotation, *quantity.field.metadata],
+        described(quantity.field.default, str(quantity.field.description)),
+    )
+    for name, quantity in quantities(AttributeDistribution).items()
+}
+_FIELDS: dict[str, Any] = {
+    **_ATTRIBUTES,
+    **{name: _declared(ClusterConfig, each) for name, each in DRAWN.items()},
+    **{name: _declared(ArrivalPattern, each) for name, each in PATTERN.items()},
+}
+_Quantities: Any = create_model("_Quantities", __base__=Section, **_FIELDS)
+
+
+class SettingsSection(_Quantities):  # type: ignore[misc]
     """Distribution of settings, instead of ``cluster`` and ``workload``; each sequence draws one by its seed.
 
     A quantity is a number, or exactly one of ``uniform: [a, b]``, ``log_uniform: [a, b]`` and ``one_of: [a, b, ..]``;
-    integers are rounded.
+    integers are rounded. Numbers of a cluster, arrival patterns and attributes of jobs are declared with
+    ``ClusterConfig``, ``ArrivalPattern`` and ``AttributeDistribution``.
     """
 
     sources: tuple[str, ...] = described(
@@ -179,8 +192,6 @@ class SettingsSection(AttributesSection):
         "sources of jobs, equally likely: tpch, synthetic, folders of published profiles, workload files "
         "(without their arrivals)",
     )
-    executors: Number = described(50.0, "number of executors")
-    moving_delay: Delay = described(2.0, "time that an executor needs to move to another job, s")
     batches: Share = described(
         1.0, "share of the sequences that are batches, with all jobs at time 0; the others are streams"
     )
@@ -189,29 +200,16 @@ class SettingsSection(AttributesSection):
     load: Factor = described(
         0.75, "streams: offered load, work that arrives per time (tasks times mean duration) over capacity"
     )
-    burst: Number = described(1.0, "streams: number of jobs that arrive together")
-    drift: Factor = described(1.0, "streams: factor of the arrival rate in the second half of the jobs")
-    night: Delay = described(
-        0.0,
-        "streams: fraction by which the arrival rate is lower at night, and higher by day; each lasts 10 "
-        "mean times between arrivals",
-    )
     durations: Factor = described(1.0, "factor of all task durations")
     tasks: Factor = described(1.0, "factor of the numbers of tasks; each stage keeps at least one")
-    job_error: Delay = described(0.0, "error of the estimate of a job: standard deviation of the logarithm")
-    stage_error: Delay = described(0.0, "error of the estimate of each stage, likewise")
-    task_count_error: Delay = described(0.0, "error of each stage's number of tasks, likewise")
-    unknown: Delay = described(0.0, "share of jobs without history")
-    losses_per_hour: Delay = described(
+    losses_per_hour: Amount = described(
         0.0,
         "losses of an executor per hour, divided by the factor durations, since a task that is longer than "
         "the life of executors never completes",
     )
-    executor_return: Factor = described(60.0, "mean time until a lost executor is replaced, s")
-    task_failures: Delay = described(0.0, "probability that a task attempt fails")
-    straggler_share: Delay = described(0.0, "probability that a task attempt is slow")
-    straggler_factor: Number = described(4.0, "factor of the duration of a slow attempt")
-    lost_output: Delay = described(
+    straggler_share: Chance = described(0.0, "probability that a task attempt is slow")
+    straggler_factor: Slowdown = described(4.0, "factor of the duration of a slow attempt")
+    lost_output: Chance = described(
         0.0, "probability that in a sequence, lost executors lose the outputs of their tasks"
     )
 
@@ -223,57 +221,45 @@ class SettingsSection(AttributesSection):
         return sources
 
     @model_validator(mode="after")
-    def _check_errors(self) -> SettingsSection:
-        _ = self.attributes  # raises if out of range
-        for name in ERRORS:
-            Knowledge(**{name: _largest(getattr(self, name))})
-        for name, most in FAULTS.items():
-            if (largest := _largest(getattr(self, name))) > most:
-                raise ValueError(f"{name} must be at most {most:g}, got {largest:g}")
-        ArrivalPattern(night=_largest(self.night))
+    def _check_attributes(self) -> SettingsSection:
+        _ = self.attributes  # raises if the slacks are not ascending
         return self
 
-    def draw(self, seed: int) -> Setting:
-        """Draw a setting by a seed."""
-        random = random_stream(seed, RandomStream.TRAINING, SETTINGS).random(
-            8 + len(ERRORS) + len(FAULTS) + 1 + len(PATTERN)
+    @property
+    def attributes(self) -> AttributeDistribution:
+        """Distribution of the drawn attributes."""
+        return build(AttributeDistribution, {name: getattr(self, name) for name in _ATTRIBUTES})
+
+    def draw(self, seed: int, cluster: ClusterConfig = PLAIN) -> Setting:
+        """Draw a setting by a seed; ``cluster`` has the values that are not drawn."""
+        order = [*ORDER, *(name for name in DRAWN if name not in ORDER)]
+        numbers = random_stream(seed, RandomStream.TRAINING, SETTINGS).random(len(order)).tolist()
+        uniform = dict(zip(order, numbers, strict=True))
+
+        def drawn(name: str, of: str | None = None) -> float:
+            return _drawn(getattr(self, of or name), uniform[name])
+
+        is_batch = uniform["batches"] < self.batches
+        durations = drawn("durations")
+        values = {name: _value(quantity, drawn(name)) for name, quantity in DRAWN.items()}
+        cluster = changed(cluster, {**values, "classes": ()})
+        losses_per_hour = drawn("losses_per_hour") / durations
+        faults = replace(
+            cluster.faults,
+            executor_lifetime_ms=3_600_000 / losses_per_hour if losses_per_hour else math.inf,
+            stragglers=(drawn("straggler_share"), drawn("straggler_factor")),
+            lost_output=bool(losses_per_hour) and uniform["loses_output"] < drawn("lost_output"),
         )
-        source, kind, executors, delay, jobs, load, durations, tasks, *others = random.tolist()
-        # The order of the draws is fixed, so that a new quantity, which is drawn last, changes no other one.
-        errors, others = others[: len(ERRORS)], others[len(ERRORS) :]
-        faults, losing, pattern = others[: len(FAULTS)], others[len(FAULTS)], others[len(FAULTS) + 1 :]
-        is_batch = kind < self.batches
         return Setting(
-            source=self.sources[int(source * len(self.sources))],
-            executors=round(_drawn(self.executors, executors)),
-            moving_delay_s=_drawn(self.moving_delay, delay),
-            jobs=round(_drawn(self.batch_jobs if is_batch else self.stream_jobs, jobs)),
-            load=None if is_batch else _drawn(self.load, load),
-            durations=_drawn(self.durations, durations),
-            tasks=_drawn(self.tasks, tasks),
-            knowledge=Knowledge(**self._quantities(ERRORS, errors)),
-            faults=self._faults(faults, losing, _drawn(self.durations, durations)),
-            pattern=STEADY if is_batch else self._pattern(pattern),
-        )
-
-    def _quantities(self, names: Iterable[str], uniform: list[float]) -> dict[str, float]:
-        """Draw quantities from uniform random numbers, by name."""
-        return {name: _drawn(getattr(self, name), each) for name, each in zip(names, uniform, strict=True)}
-
-    def _pattern(self, uniform: list[float]) -> ArrivalPattern:
-        burst, drift, night = self._quantities(PATTERN, uniform).values()
-        return ArrivalPattern(round(burst), drift, night)
-
-    def _faults(self, uniform: list[float], losing: float, durations: float) -> Faults:
-        """Draw faults from uniform random numbers, one for each of ``FAULTS``, and ``losing`` for lost outputs."""
-        drawn = self._quantities(FAULTS, uniform)
-        rate = drawn["losses_per_hour"] / durations
-        return Faults(
-            executor_lifetime_ms=3_600_000 / rate if rate else math.inf,
-            executor_return_ms=drawn["executor_return"] * 1000,
-            task_failures=drawn["task_failures"],
-            stragglers=(drawn["straggler_share"], drawn["straggler_factor"]),
-            lost_output=bool(rate) and losing < drawn["lost_output"],
+            source=self.sources[int(uniform["source"] * len(self.sources))],
+            cluster=replace(cluster, faults=faults),
+            jobs=round(drawn("jobs", "batch_jobs" if is_batch else "stream_jobs")),
+            load=None if is_batch else drawn("load"),
+            durations=durations,
+            tasks=drawn("tasks"),
+            pattern=STEADY
+            if is_batch
+            else ArrivalPattern(**{name: _value(each, drawn(name)) for name, each in PATTERN.items()}),
         )
 
     def cells(self, count: int) -> list[Setting]:
@@ -295,38 +281,31 @@ def by_cell(values: ArrayLike, cells: int) -> NDArray[np.float64]:
     return means
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@declared(error=CompareError, eq=False, kw_only=True)
 class SettingsConditions(Conditions):
     """Conditions in which each seed has its own cluster and jobs (domain randomisation).
 
-    Args:
-        cluster: configuration common to all clusters.
+    Attributes:
+        settings: distribution of the settings; ``cluster`` has what they have in common.
         sources: workload by name of the source.
         cells: number of validation settings.
         per_cell: number of consecutive validation sequences that share a setting.
     """
 
     settings: SettingsSection
-    sources: Mapping[str, Workload] = field(default_factory=dict)
+    sources: SkipValidation[Mapping[str, Workload]] = field(default_factory=dict)
     cells: int = 0
     per_cell: int = 1
 
     def setting(self, seed: int) -> Setting:
         """Return the setting of a seed."""
         cell = (seed - VALIDATION_SEEDS) // self.per_cell
-        return self.settings.draw(VALIDATION_SEEDS + cell if 0 <= cell < self.cells else seed)
+        is_validation = 0 <= cell < self.cells
+        return self.settings.draw(VALIDATION_SEEDS + cell if is_validation else seed, self.cluster)
 
     def cluster_of(self, seed: int) -> ClusterConfig:
         """Return the cluster of a seed."""
-        setting = self.setting(seed)
-        return replace(
-            self.cluster,
-            num_executors=setting.executors,
-            executor_classes=(),
-            moving_delay_ms=setting.moving_delay_s * 1000,
-            knowledge=setting.knowledge,
-            faults=setting.faults,
-        )
+        return self.setting(seed).cluster
 
     def sequence(self, seed: int) -> JobSequence:
         """Return the job sequence of a seed."""
@@ -353,7 +332,7 @@ class SettingsConditions(Conditions):
         num_tasks, mean_ms = self._stages[setting.source]
         left = np.maximum(1, np.rint(setting.tasks * num_tasks))
         work_ms = setting.durations * float(left @ mean_ms) / len(self.sources[setting.source].profiles)
-        return max(work_ms, 1.0) / (load * setting.executors)  # clocks have a resolution of 1 ms
+        return max(work_ms, 1.0) / (load * setting.cluster.num_executors)  # clocks have a resolution of 1 ms
 
     @cached_property
     def _stages(self) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:

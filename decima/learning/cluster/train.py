@@ -362,6 +362,7 @@ def train_policy(
     command: str = "",
     on_iteration: Callable[[IterationReport], None] | None = None,
     on_progress: Progress = silent,
+    **settings: Any,
 ) -> TrainingResult[TrainingConfig]:
     """Train a policy, as ``decima train`` does.
 
@@ -381,6 +382,8 @@ def train_policy(
         command: command line, saved in the policy file.
         on_iteration: called for the initial policy, and after each epoch of behaviour cloning and each iteration.
         on_progress: progress callback, called with the name of the phase, the finished part and the total.
+        settings: other settings of ``config`` by their keys, such as ``iterations=20``; of a section a dictionary, as
+            in ``cluster={"executors": 20}``.
 
     Raises:
         TrainingError: the settings are malformed; or see ``TrainingLoop``.
@@ -401,8 +404,8 @@ def train_policy(
     if workload is not None:
         overrides = [*overrides, *workload_overrides(workload)]
     if not isinstance(config, TrainingConfig):
-        config = read_config(Path(out) / CONFIG if config is None else config, overrides)
-    elif overrides:
-        raise TrainingError("workload and overrides need the name of a recipe or a file as config")
+        config = read_config(Path(out) / CONFIG if config is None else config, overrides, settings)
+    elif overrides or settings:
+        raise TrainingError("workload, overrides and settings need the name of a recipe or a file as config")
     training = ClusterTraining(config, out, resume=resume, device=device, workers=workers, command=command)
     return training.run(on_iteration, on_progress)

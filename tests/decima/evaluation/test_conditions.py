@@ -49,7 +49,7 @@ def test_sequences_are_replayed_and_drifts_change_later_jobs() -> None:
         with pytest.raises(CompareError, match="a drift needs Poisson arrivals"):
             conditions(drift=drift, **others)
     with pytest.raises(CompareError, match="drift"):
-        conditions(arrivals="poisson", drift="6:4")
+        conditions(arrivals="poisson", drift=6)
 
 
 def test_attributes_are_those_of_the_workload_unless_they_are_drawn() -> None:
@@ -66,12 +66,8 @@ def test_attributes_are_those_of_the_workload_unless_they_are_drawn() -> None:
         assert 2 <= after.slack <= 4
     without = conditions(num_jobs=30).sequence(5)
     assert (without.attributes, without.profiles) == ((), drawn.profiles)
-    assert conditions(attributes=AttributeDistribution(weights=(1, 4))).to_dict()["attributes"] == {
-        "slack": None,
-        "tenants": 0,
-        "weights": [1, 4],
-    }
-    assert conditions().to_dict()["attributes"] is None
+    assert conditions(attributes=AttributeDistribution(weights=(1, 4))).to_dict()["weights"] == "1,4"
+    assert conditions().to_dict()["weights"] is None
 
 
 def windowed(**changes: Any) -> Conditions:
@@ -98,7 +94,7 @@ def test_windows_are_replayed_and_no_training_meets_an_experiment() -> None:
         windowed(num_experiments=7)
     with pytest.raises(CompareError, match="6 windows with jobs, expected at least 8"):
         windowed(seed=5)
-    with pytest.raises(ValueError, match="a window must be longer than 0"):
+    with pytest.raises(ValueError, match=r"window_ms: expected a number above 0, got 0\.0"):
         windowed(window_ms=0.0)
 
 
@@ -116,20 +112,20 @@ def test_schedulers_are_tuned_on_the_last_windows() -> None:
 
 @cases(
     "changes, error, message",
-    ({"num_experiments": 0}, CompareError, "between 1 and 1000000 experiments, got 0"),
-    ({"num_jobs": "2"}, CompareError, "num_jobs must be a whole number, got '2'"),
-    ({"num_experiments": 2.5}, CompareError, "num_experiments must be a whole number, got 2.5"),
-    ({"seed": True}, CompareError, "seed must be a whole number, got True"),
-    ({"interval_ms": "x"}, CompareError, "interval_ms must be a number, got 'x'"),
-    ({"window_ms": "x"}, CompareError, "window_ms must be a number, got 'x'"),
-    ({"workload": 3}, CompareError, "workload must be of the type Workload, got 3"),
-    ({"cluster": 3}, CompareError, "cluster must be of the type ClusterConfig, got 3"),
-    ({"memory_demand": "much"}, CompareError, "memory_demand must be 'own' or 'uniform', got 'much'"),
-    ({"num_experiments": 1_000_001}, CompareError, "experiments, got 1000001"),
-    ({"arrivals": "trickle"}, CompareError, "arrivals must be 'batch' or 'poisson', got 'trickle'"),
-    ({"num_jobs": 0}, ValueError, "num_jobs must be a whole number of 1 to 10,000,000, got 0"),
+    ({"num_experiments": 0}, CompareError, "num_experiments: expected a number of at least 1, got 0"),
+    ({"num_jobs": "2"}, CompareError, "num_jobs: expected a whole number, got '2'"),
+    ({"num_experiments": 2.5}, CompareError, "num_experiments: expected a whole number, got 2.5"),
+    ({"seed": True}, CompareError, "seed: expected a whole number, got True"),
+    ({"interval_ms": "x"}, CompareError, "interval_ms: expected a number, got 'x'"),
+    ({"window_ms": "x"}, CompareError, "window_ms: expected a number, got 'x'"),
+    ({"workload": 3}, CompareError, "workload must be several of the type JobProfile, got 3"),
+    ({"cluster": 3}, CompareError, "cluster: expected a value of the type ClusterConfig, got 3"),
+    ({"memory_demand": "much"}, CompareError, "memory_demand: expected 'own' or 'uniform', got 'much'"),
+    ({"num_experiments": 1_000_001}, CompareError, "num_experiments: expected a number of at most 1,000,000, "),
+    ({"arrivals": "trickle"}, CompareError, "arrivals: expected 'batch' or 'poisson', got 'trickle'"),
+    ({"num_jobs": 0}, ValueError, "num_jobs: expected a number of at least 1, got 0"),
     ({"seed": -1}, ValueError, "seed"),
-    ({"arrivals": "poisson", "interval_ms": -1.0}, ValueError, "interval between arrivals must be positive"),
+    ({"arrivals": "poisson", "interval_ms": -1.0}, ValueError, "interval_ms: expected a number above 0, got -1.0"),
     ({"cluster": SMALL}, ConfigError, "no executor class can run stage 0 of job 0 .job-2., which needs cpu 1"),
     ({"cluster": ClusterConfig(executor_classes=(ExecutorClass(1, memory=0.9),)), "memory_demand": "uniform"},
      ConfigError, "no executor class has the memory 1 that a stage may need with uniform demands"),

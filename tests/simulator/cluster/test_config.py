@@ -22,5 +22,5 @@ def test_defaults_and_order_of_classes() -> None:
 
 @cases("text", "", "5", "5x", "x1", "5x1,", "5x1:2:3", "5.5x1", "0x1", "5x-1", "5xnan", "5x1:a", "5y1")
 def test_classes_that_mean_nothing_are_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"^executor classes .*: expected COUNTxMEMORY or COUNTxCPU:MEMORY, .* got "):
+    with pytest.raises(ConfigError, match=r"^expected COUNTxMEMORY or COUNTxCPU:MEMORY, .* got "):
         parse_classes(text)

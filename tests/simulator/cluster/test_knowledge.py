@@ -307,5 +307,5 @@ def test_forks_have_task_times_of_the_posterior_and_not_the_true_ones() -> None:
 @pytest.mark.parametrize("name", ["job_error", "stage_error", "task_count_error", "unknown"])
 @pytest.mark.parametrize("value", [-0.1, math.nan, math.inf, 5.1, "1"])
 def test_errors_out_of_range_are_refused(name: str, value: float) -> None:
-    with pytest.raises(ConfigError, match=f"^{name} must be .*, got [^\n]*$"):
+    with pytest.raises(ConfigError, match=f"^{name}: expected .*, got [^\n]*$"):
         Knowledge(**{name: value})

@@ -157,7 +157,7 @@ def test_deadlines_are_penalised_once_and_names_are_one_objective() -> None:
     ("jct+carbon:steps.csv", "reward 'jct+carbon:steps.csv': the cluster has no signal"),
     ("carbon:", "reward 'carbon:': unknown objective 'carbon:', expected jct, "),
     ("x*jct", "reward 'x*jct': expected a number of at least 0, got 'x'"),
-    (3, "reward must be of the type str, got 3"),
+    (3, "reward: expected a text, got 3"),
 )  # fmt: skip
 def test_objectives_that_do_not_exist(name: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:

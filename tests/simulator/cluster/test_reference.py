@@ -232,7 +232,7 @@ def test_events_keep_their_order_and_settings_choose_the_engine() -> None:
     assert isinstance(make_cluster(simpy, sequence), ReferenceCluster)
     records = [run_episode(config, sequence, Fair()) for config in (compiled, simpy)]
     assert_same(*(replace(record, config=compiled) for record in records))
-    with pytest.raises(ConfigError, match="engine must be 'compiled' or 'simpy', got 'fast'"):
+    with pytest.raises(ConfigError, match="engine: expected 'compiled' or 'simpy', got 'fast'"):
         ClusterConfig(engine="fast")  # type: ignore[arg-type]
 
 

@@ -244,7 +244,7 @@ def made_up(
     following = np.append(returns[1:], 0.0)
     following[left == 1] = 0.0
     sequence = config.conditions().sequence(0)
-    graph = Featurizer(policy.config).graph(Cluster(config.cluster.build(), sequence).observe())
+    graph = Featurizer(policy.config).graph(Cluster(config.cluster, sequence).observe())
     numbers = np.zeros(size, np.int32)
     return Trajectories(
         graphs=Graphs.concatenate([graph] * size),

@@ -317,8 +317,8 @@ def test_behaviour_cloning_of_longer_sequences(tmp_path: Path, monkeypatch: pyte
 
         monkeypatch.setattr("decima.learning.cluster.rollout.record_scheduler", noted)
         clone(config, tmp_path / str(jobs))
-    assert lengths == {None: 2 * [config.workload.jobs], 5: [5, 5]}
-    assert config.workload.jobs != 5
+    assert lengths == {None: 2 * [config.workload.num_jobs], 5: [5, 5]}
+    assert config.workload.num_jobs != 5
 
 
 def test_behaviour_cloning_has_settings_of_its_own_and_its_rate_falls_to_a_tenth(

@@ -1,0 +1,254 @@
+"""Declaration of settings: each quantity is a field of a frozen dataclass, with default, bounds and description.
+
+Options of commands, keyword arguments, sections of YAML files and JSON are made from these fields, see
+``workloads.quantities``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from functools import wraps
+from importlib import import_module
+from numbers import Integral, Real
+from textwrap import fill
+from typing import Annotated, Any, TypeVar, cast, dataclass_transform
+
+from pydantic import BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, Strict, ValidationError
+from pydantic.dataclasses import dataclass as validated_dataclass
+from pydantic.fields import FieldInfo
+from pydantic_core import core_schema
+
+from workloads.errors import ConfigError, DecimaError, described_value, did_you_mean, one_of, place_name
+
+__all__ = [
+    "Flag", "Named", "Number", "Text", "Whole", "declared", "described", "fields_of", "misplaced", "refusal",
+]  # fmt: skip
+
+_T = TypeVar("_T")
+_Declared = TypeVar("_Declared")
+
+
+def _plain(kind: type, convert: Callable[[Any], Any]) -> BeforeValidator:
+    """Return a validator that converts numbers of all libraries to Python's; other values, and booleans, stay."""
+
+    def converted(value: Any) -> Any:
+        if not isinstance(value, kind) or isinstance(value, bool):
+            return value
+        try:
+            return convert(value)
+        except OverflowError:
+            raise ValueError(f"expected a number below 1e308, got {described_value(value)}") from None
+
+    return BeforeValidator(converted)
+
+
+#: Types of declared numbers: NumPy's numbers are numbers, texts and booleans are not.
+Whole = Annotated[int, Strict(), _plain(Integral, int)]
+Number = Annotated[float, Strict(), _plain(Real, float)]
+Flag = Annotated[bool, Strict()]
+
+
+@dataclass(frozen=True)
+class Text:
+    """Text form of values of another type, as in ``Annotated[tuple[ExecutorClass, ...], Text("25x1", ..)]``.
+
+    Args:
+        form: placeholder of the text in the help.
+        parse: function from text to value, or ``module:function``, which is imported when it is first needed.
+        format: function from value to text; of a value without a text, to its form in YAML and JSON.
+        convert: function from that form to the value, if they differ.
+    """
+
+    form: str
+    parse: Callable[[str], Any] | str
+    format: Callable[[Any], Any] = str
+    convert: Callable[[Any], Any] | None = None
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.no_info_before_validator_function(self.parsed, handler(source))
+
+    def parsed(self, value: Any) -> Any:
+        """Return the value of a text; other values stay."""
+        if not isinstance(value, str):
+            return value
+        if isinstance(self.parse, str):
+            module, _, name = self.parse.partition(":")
+            return getattr(import_module(module), name)(value)
+        return self.parse(value)
+
+
+class Named(Text):
+    """Text form of values that have names, such as semantics; values without a name have no text.
+
+    Args:
+        values: values by their names.
+    """
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        super().__init__("|".join(values), self._find)
+        object.__setattr__(self, "values", values)
+        object.__setattr__(self, "format", self._name)
+
+    values: Mapping[str, Any]
+
+    def _find(self, name: str) -> Any:
+        if name not in self.values:
+            raise ValueError(
+                f"expected {one_of(self.values)}, got {described_value(name)}{did_you_mean(name, self.values)}"
+            )
+        return self.values[name]
+
+    def _name(self, value: Any) -> Any:
+        return next((name for name, each in self.values.items() if each == value), value)
+
+
+def described(
+    default: _T,
+    description: str,
+    *,
+    name: str | None = None,
+    metavar: str | None = None,
+    without_value: str | None = None,
+    measured: bool = False,
+    internal: bool = False,
+    only_speed: bool = False,
+    **bounds: Any,
+) -> _T:
+    """Declare a setting.
+
+    Args:
+        default: default value.
+        description: meaning and unit, for the help.
+        name: name that users see, if it does not follow from the rule.
+        metavar: placeholder of the value in the help of the command line.
+        without_value: value of an option of the command line that is given without a value.
+        measured: whether a workload file from event logs may contain the default.
+        internal: whether only Python code can give the value.
+        only_speed: whether the setting never changes results.
+        bounds: further arguments of ``pydantic.Field``, such as ``ge``.
+    """
+    extra: dict[str, Any] = {
+        "name": name,
+        "metavar": metavar,
+        "without_value": without_value,
+        "measured": measured,
+        "internal": internal,
+        "only_speed": only_speed,
+    }
+    return cast("_T", Field(default=default, description=description, json_schema_extra=extra, **bounds))
+
+
+def fields_of(cls: Any) -> dict[str, FieldInfo]:
+    """Return the declarations of the fields of a class of settings."""
+    return cast("dict[str, FieldInfo]", cls.__pydantic_fields__)
+
+
+@dataclass_transform(frozen_default=True)
+def declared(
+    error: type[DecimaError] = ConfigError, **options: Any
+) -> Callable[[type[_Declared]], type[_Declared]]:
+    """Return a decorator for classes of settings: a frozen dataclass that validates its fields.
+
+    Invalid values raise ``error``, whose message is one line that names the field and what is expected. The
+    descriptions of the fields become part of the docstring.
+
+    Args:
+        options: further arguments of ``dataclasses.dataclass``.
+    """
+
+    def declare(cls: type[_Declared]) -> type[_Declared]:
+        config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+        made: Any = validated_dataclass(cls, frozen=True, config=config, **options)
+        validate = made.__init__
+
+        @wraps(validate)
+        def validate_in_one_line(self: Any, *args: Any, **values: Any) -> None:
+            try:
+                validate(self, *args, **values)
+            except ValidationError as invalid:
+                raise refusal(invalid, made, error) from None
+
+        made.__init__ = validate_in_one_line
+        arguments = [
+            fill(f"{name}: {field.description}", 110, initial_indent=8 * " ", subsequent_indent=12 * " ")
+            for name, field in fields_of(made).items()
+            if field.description
+        ]
+        summary, raises, errors = (cls.__doc__ or "").partition("    Raises:")
+        made.__doc__ = "\n".join([f"{summary.rstrip()}\n\n    Args:", *arguments, "", raises + errors])
+        return cast("type[_Declared]", made)
+
+    return declare
+
+
+#: Texts for the types of pydantic's errors; names in braces are the limits of the field.
+_EXPECTED = {
+    "int_type": "a whole number",
+    "missing_argument": "a value",
+    "too_short": "at least {min_length} value",
+    "too_long": "at most {max_length} values",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "string_type": "a text",
+    "tuple_type": "several values",
+    "finite_number": "a finite number",
+    "greater_than": "a number above {gt:g}",
+    "greater_than_equal": "a number of at least {ge:g}",
+    "less_than": "a number below {lt:g}",
+    "less_than_equal": "a number of at most {le:,.15g}",
+    "literal_error": "{expected}",
+    "is_instance_of": "a value of the type {class}",
+    "dataclass_type": "a value of the type {class_name}",
+}
+
+
+def refusal(
+    invalid: ValidationError, cls: Any, error: type[DecimaError], quantities: Iterable[Any] = ()
+) -> DecimaError:
+    """Return the first validation error as an error of one line: the setting, what is expected, and the value.
+
+    Args:
+        cls: class that was built.
+        error: type of the error, unless a file or text is malformed, whose own error then stays.
+        quantities: quantities in whose names and units the values were given, see ``workloads.quantities``.
+    """
+    first = invalid.errors(include_url=False)[0]
+    place, value, limits = list(first["loc"]), first["input"], first.get("ctx", {})
+    if place and isinstance(place[0], int):  # a positional argument
+        place[0] = [each.name for each in fields(cls) if not each.kw_only][place[0]]
+    for quantity in quantities:
+        depth = len(quantity.path)
+        if tuple(place[:depth]) == quantity.path:
+            place[:depth] = [quantity.name]
+            if quantity.is_time and isinstance(value, Real) and not isinstance(value, bool):
+                value = float(value) / 1000
+                limits = {
+                    name: each / 1000 if isinstance(each, Real) else each for name, each in limits.items()
+                }
+    match first["type"]:
+        case "value_error":
+            given = limits["error"]
+            if isinstance(given, DecimaError) and (type(given) is not ConfigError or not place):
+                return given
+            return misplaced(error, place_name(place), str(given))
+        case "missing":
+            problem = "expected a value"
+        case "unexpected_keyword_argument":
+            known = list(fields_of(cls))
+            problem = f"unknown key{did_you_mean(place[-1], known)}, expected {', '.join(known)}"
+        case kind:
+            expected = _EXPECTED.get(kind, first["msg"].replace("Input should be ", "")).format(**limits)
+            hint = did_you_mean(value, re.findall(r"'([^']*)'", limits.get("expected", "")))
+            problem = f"expected {expected}, got {described_value(value)}{hint}"
+    return misplaced(error, place_name(place), problem)
+
+
+def misplaced(error: type[DecimaError], place: str, problem: str) -> DecimaError:
+    """Return an error whose message begins with the setting, which is its ``place``."""
+    made = error(f"{place}: {problem}" if place else problem)
+    made.place = place
+    return made
