@@ -6,9 +6,9 @@ code of its own folder only, and take constants from there only.
 
 Numba optimises and assembles each function, and again wherever it is inlined. This module does so only for functions
 that Python calls. With plain ``numba.njit(cache=True)`` instead of this module, a first episode with the policy
-``general`` compiles for 90 instead of 37 s, and a decision takes 95 instead of 61 us. This needs private parts of Numba,
-which its next release may change, so ``pyproject.toml`` has an upper bound; ``tests/simulator/test_compiled.py`` compares
-the results with plain ``numba.njit``.
+``general`` compiles for 90 s instead of 37 s, and a decision takes 95 us instead of 61 us. This needs private parts of
+Numba, which its next release may change, so ``pyproject.toml`` has an upper bound; ``tests/simulator/test_compiled.py``
+compares the results with plain ``numba.njit``.
 
 If several processes start with an empty cache, one compiles the functions of a module, while the others wait and then
 load the results. As modules do not import each other in a circle, processes cannot wait for each other. A file lock is
