@@ -23,7 +23,8 @@ from decima.policy.files import load_policy
 from decima.policy.policy import Policy
 from decima.policy.scheduler import Featurizer, NeuralScheduler
 from decima.registry import make_scheduler
-from decima.schedulers.guarantees import NO_GUARANTEES, Guarantees, Guarded, guarded
+from decima.schedulers.guarantees import NO_GUARANTEES, Guarantees, guarded
+from decima.schedulers.guarded import Guarded
 from simulator.cluster.base import BaseCluster
 from simulator.cluster.episode import DecidesStages
 from simulator.cluster.log import NOTHING_KEPT, Overruled

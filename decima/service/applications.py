@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from decima.schedulers.base import LEAVE_MIN_DELAYS, MOVE_MIN_DELAYS
-from decima.schedulers.guarantees import take_overruled
+from decima.schedulers.guarded import take_overruled
 from decima.service.jobs import LiveJob
 from decima.service.protocol import State
 from decima.service.snapshot import Choice, Snapshot, cluster_of

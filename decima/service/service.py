@@ -18,7 +18,7 @@ from typing import Literal
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from decima.schedulers.guarantees import take_overruled
+from decima.schedulers.guarded import take_overruled
 from decima.service.applications import Applications
 from decima.service.credentials import DeniedError, Token, Tokens
 from decima.service.history import History

@@ -25,6 +25,15 @@ from tests.decima.evaluation.examples import CLUSTER, conditions
 from tests.refusal import one_line
 from workloads import poisson_arrivals, synthetic_profiles, uniform_memory
 
+MINE = """
+from decima.schedulers import Fair
+
+class Mine(Fair):
+    def __init__(self, most=6, share=0.5):
+        super().__init__()
+        self.most, self.share = most, share
+"""
+
 
 def test_policies_and_parameters_have_names(policy: Path, shipped: dict[str, Path]) -> None:
     ours = run_episode(CLUSTER, conditions().sequence(3), make_scheduler(f"decima:{policy}"))
@@ -130,6 +139,8 @@ def test_parameters_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     ("srpt-tuned:other.json", "other.json: expected the entries rule, 'srpt-tuned', and parameters"),
     ("srpt:other.json", "other.json: parameters.price_in_batch: expected a number, got 'high'"),
     ("packed-srpt:2:0.5", "scheduler 'packed-srpt:2:0.5': packed-srpt is now srpt"),
+    ("srpt:doubtful=1", "scheduler 'srpt:doubtful=1': the parameter 'doubtful' is now 'exact_log_sd'"),
+    ("srpt:old.json", "old.json: the rule 'priced-srpt' is now 'srpt'"),
     ("adaptive-srpt", "scheduler 'adaptive-srpt': adaptive-srpt is now srpt-tuned"),
     ("fifo:a=1", "unknown scheduler 'fifo:a=1'"),
 )
@@ -140,7 +151,40 @@ def test_parameters_that_make_no_sense(
     Path("text.json").write_text("no JSON")
     Path("deep.json").write_text("[" * 100_000)
     os.mkfifo("pipe.json")
+    Path("old.json").write_text('{"rule": "priced-srpt", "parameters": {"doubtful": 1}}')
     Path("other.json").write_text('{"rule": "srpt", "parameters": {"price_in_batch": "high"}}')
+    assert message in one_line(SchedulerError, make_scheduler, spec)
+
+
+@cases(
+    "spec, expected",
+    ("mine:Mine", (6, 0.5)),
+    ("mine:Mine:4", (4, 0.5)),
+    ("mine:Mine:4:0.25", (4, 0.25)),
+    ("mine:Mine:share=1", (6, 1)),
+)
+def test_numbers_after_a_custom_class_are_its_arguments(
+    spec: str, expected: tuple[float, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(MINE)
+    made: Any = make_scheduler(spec)
+    assert (made.most, made.share) == expected
+
+
+@cases(
+    "spec, message",
+    ("mine:Mine:four", "scheduler 'mine:Mine:four': expected numbers after the class, got 'four'"),
+    ("mine:Mine:", "scheduler 'mine:Mine:': expected numbers after the class, got ''"),
+    ("mine:Mine:share=inf", "expected numbers after the class, got 'inf'"),
+    ("mine:Mine:1:2:3", "'mine:Mine' cannot be loaded: TypeError"),
+    ("mine:Mine:nope=1", "'mine:Mine' cannot be loaded: TypeError"),
+)
+def test_bad_arguments_of_a_custom_class_are_refused(
+    spec: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(MINE)
     assert message in one_line(SchedulerError, make_scheduler, spec)
 
 

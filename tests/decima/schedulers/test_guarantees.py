@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from decima.registry import SCHEDULERS, make_scheduler, split_names
 from decima.schedulers.base import Scheduler, SchedulerError, all_offered
-from decima.schedulers.guarantees import Guarantees, Guarded
+from decima.schedulers.guarantees import Guarantees
+from decima.schedulers.guarded import Guarded
 from decima.schedulers.lateness import VirtualCluster, speed_of
 from simulator import ClusterConfig, Decision, EpisodeRecord, Faults, Observation, run_episode
 from simulator.cluster.config import PAPER, SPARK, ExecutorClass, Knowledge, Semantics

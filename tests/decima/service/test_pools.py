@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from decima.registry import make_scheduler
-from decima.schedulers.guarantees import Guarded
+from decima.schedulers.guarded import Guarded
 from decima.service.pools import Pools, PoolsError, divide, read_pools
 from decima.service.protocol import Answer, Job, State
 from decima.service.service import Driver, Service
