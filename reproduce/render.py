@@ -109,9 +109,7 @@ def _run(name: str, _: str) -> str:
     duration = ""
     if found["cpu_s"] is not None:  # unknown if the work was done by other processes
         minutes = found["cpu_s"] / 60
-        duration = (
-            f"{minutes:.0f} minutes of CPU time, "
-            if minutes >= 10
-            else f"{minutes:.1f} minutes of CPU time, "
-        )
-    return f"```sh\n{found['command']}\n```\n\n{duration}version {found['version']}."
+        duration = f" in {minutes:.{0 if minutes >= 10 else 1}f} minutes of CPU time"
+    former = f", then called `{found['former_command']}`" if "former_command" in found else ""
+    command = f"```sh\n{found['command']}\n```"
+    return f"{command}\n\nMeasured{duration} with version {found['version']}{former}."

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 ROAD = (
     "workloads", "simulator", "decima.outputs", "decima.settings", "decima.schedulers", "decima.gym", "decima.policy",
     "decima.workers", "decima.registry", "decima.evaluation", "decima.learning", "decima.show", "decima.service",
-    "decima.studies", "decima.cli", "decima.__main__",
+    "decima.cli", "decima.__main__",
 )  # fmt: skip
 #: Nor do these know each other.
 APART = (("simulator.cluster", "simulator.grid"),)

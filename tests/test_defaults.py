@@ -28,7 +28,7 @@ from decima.cli.main import cli
 
 RECORDED = Path(__file__).with_name("defaults.txt")
 #: Modules that need a Spark, or start something.
-LEFT_OUT = ("workloads.spark.recorder", "decima.show", "decima.studies", "decima.cli", "decima.__main__")
+LEFT_OUT = ("workloads.spark.recorder", "decima.show", "decima.cli", "decima.__main__")
 #: What is recorded of what an option takes.
 KIND = ("choices", "min", "max", "min_open", "max_open", "exists", "file_okay", "dir_okay")
 #: Longer values are cut, and have a checksum; longer texts are for people, and may be put in other words.

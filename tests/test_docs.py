@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import pytest
 from click.testing import CliRunner
 
@@ -23,7 +22,6 @@ README = Path(__file__).parents[1] / "README.md"
 DOCS = README.parent / "docs"
 PAGES = (README, DOCS / "results.md", *sorted((DOCS / "guides").glob("*.md")))
 SHARED = Path(os.environ.get("DECIMA_SHARED", README.parents[1] / "shared"))
-STUDIES = DOCS / "studies.md"
 #: Makes a command quick; later options win.
 FEW = {
     "decima compare": "--seeds 1 --training 1 --processes 1",
@@ -223,14 +221,6 @@ def test_shown_results_are_those_of_the_command(command: str, folder: Path, monk
     assert set(re.findall(r"\d+\.\d+", paragraph)) <= set(NUMBER.findall(output))
 
 
-def test_intervals_of_the_readme_are_results_of_studies() -> None:
-    results = README.read_text().partition("\n## Results\n")[2].partition("\n## ")[0]
-    studies = STUDIES.read_text() + (DOCS / "results.md").read_text()
-    intervals = re.findall(r"\d+\.\d+ ± \d+\.\d+", results)
-    assert len(intervals) > 15
-    assert [interval for interval in intervals if interval not in studies] == []
-
-
 WITH_PYTHON = [page for page in PAGES if any(not name for name, _ in blocks("python", page))]
 
 
@@ -243,20 +233,3 @@ def test_python_runs(page: Path, folder: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout or "print(" not in code
-
-
-def test_the_studies_that_are_shown_are_commands_and_pictures_that_exist() -> None:
-    text = STUDIES.read_text()
-    blocks = [re.findall(r"^```sh\n(.*?)\n```$", each, re.M | re.S) for each in text.split("\n## ")[1:]]
-    assert all(blocks)
-    for line in "\n".join(itertools.chain(*blocks)).splitlines():
-        program, *words = shlex.split(line)
-        assert program == "decima"
-        command: click.Command = cli
-        while isinstance(command, click.Group) and words[0] in command.commands:
-            command = command.commands[words.pop(0)]
-        assert not isinstance(command, click.Group), line
-        known = {option for parameter in command.params for option in parameter.opts}
-        assert {word.split()[0] for word in words if word.startswith("--")} <= known, line
-    for picture in re.findall(r"\]\((\S+\.png)\)", text):
-        assert (STUDIES.parent / picture).exists()

@@ -217,18 +217,6 @@ def workers_option(default: str) -> Option:
 
 WORKERS = workers_option("a process for each CPU")
 DEVICE = secondary("--device", TEXT, "Device for updates: cpu or cuda. Episodes run on CPUs.", "cpu")
-BUDGET = option(
-    "--budget",
-    ABOVE_ZERO,
-    "Size of training and comparison: 1 is full size, 0.01 a test run of minutes.",
-    1.0,
-)
-POLICIES = secondary(
-    "--policies",
-    click.Path(file_okay=False, path_type=Path),
-    "Folder of trained policies; finished trainings are not repeated, interrupted trainings resume.  "
-    "[default: policies-BUDGET in the folder for pictures]",
-)
 
 
 def out_option(default: str | None = None) -> Option:

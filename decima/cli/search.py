@@ -117,7 +117,7 @@ def tune(
     less than a minute of CPU time, a setting with streams of 100 jobs five minutes. cma-es needs pip install -e
     '.[tune]'.
     """
-    from decima.learning.tune import tune_rule
+    from decima.evaluation.tune import tune_rule
     from decima.outputs import prepare_outputs
     from decima.show.tuning import tuning_report
 

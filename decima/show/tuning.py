@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -11,9 +10,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from decima.evaluation.conditions import Conditions
-from decima.evaluation.metrics import METRICS, SHOWN, Interval, mean_interval, paired_change
-from decima.learning.cluster.settings import SettingsConditions
-from decima.learning.tune import JUDGED_ON, MEAN, TUNED_ON, Tuned
+from decima.evaluation.metrics import METRICS, Interval, mean_interval, paired_change
+from decima.evaluation.tune import JUDGED_ON, TUNED_ON, Tuned
 from decima.outputs import json_text, machine
 from decima.show.style import BLUE, GREY, finish_axes, legend_beside, new_axes
 from decima.show.tables import Report, table_of
@@ -26,14 +24,12 @@ def tuning_report(
 
     A note names the file with the JSON, or else all constants; ``command`` is recorded.
     """
-    drawn = any(isinstance(each, SettingsConditions) for each in settings.values())
-    drawn &= tuned.metric == SHOWN[MEAN]  # other metrics may be 0, which has no ratio
     changes = {
-        (row, which): _change(tuned, which, row, drawn)
+        (row, which): _change(tuned, which, row)
         for row in dict.fromkeys(tuned.runs["condition"])
         for which in (TUNED_ON, JUDGED_ON)
     }
-    averages = {which: _average(tuned, which, drawn) for which in (TUNED_ON, JUDGED_ON)}
+    averages = {which: _average(tuned, which) for which in (TUNED_ON, JUDGED_ON)}
     rows, headings = list(dict.fromkeys(row for row, _ in changes)), ("Setting", "Tuned on", "Other seeds")
     cells = [(row, *(changes[row, which] for which in averages)) for row in rows]
     cells.append(("all", *averages.values()))
@@ -43,9 +39,8 @@ def tuning_report(
     constants = table_of("Constants", ("Constant", "Start", "Tuned"), values, "g")
     heading = METRICS[tuned.metric].heading
     heading = heading if heading[0] == "p" else heading[0].lower() + heading[1:]  # within a sentence
-    kind = "mean of the ratio on each sequence" if drawn else heading
     notes = [
-        f"Change against {tuned.start}, paired by sequence: {kind}; ± is half a 95 % confidence "
+        f"Change against {tuned.start}, paired by sequence: {heading}; ± is half a 95 % confidence "
         "interval (Student's t).",
         f"Use them as {tuned.scheduler if json_file is None else f'{tuned.rule}:{json_file}'}",
     ]
@@ -86,27 +81,19 @@ def plot_tuned(
     return figure
 
 
-def _pairs(tuned: Tuned, which: str, row: str | None, drawn: bool) -> pd.DataFrame:
-    """Return the metric on each sequence with the constants of the start and with tuned constants.
-
-    If ``drawn``, settings differ between sequences, and values are relative to those with the constants of the start.
-    """
+def _pairs(tuned: Tuned, which: str) -> pd.DataFrame:
+    """Return the metric with the constants of the start and with tuned constants; rows are settings and seeds."""
     runs = tuned.runs[tuned.runs["seeds"] == which]
-    runs = runs if row is None else runs[runs["condition"] == row]
-    pairs = runs.pivot_table(tuned.metric, ["condition", "seed"], "scheduler")
-    pairs = pairs.reindex(columns=[tuned.start, tuned.scheduler])
-    return pairs.div(pairs[tuned.start], axis=0) if drawn else pairs
+    return runs.pivot_table(tuned.metric, ["condition", "seed"], "scheduler")
 
 
-def _change(tuned: Tuned, which: str, row: str, drawn: bool) -> Interval:
-    pairs = _pairs(tuned, which, row, drawn)
-    if pairs.empty:  # no seed draws such a setting
-        return Interval(math.nan, math.nan)
+def _change(tuned: Tuned, which: str, setting: str) -> Interval:
+    pairs = _pairs(tuned, which).loc[setting]
     return paired_change(pairs[tuned.scheduler], pairs[tuned.start])
 
 
-def _average(tuned: Tuned, which: str, drawn: bool) -> Interval:
+def _average(tuned: Tuned, which: str) -> Interval:
     """Return the mean change over settings. Settings share seeds, so its interval is computed from means by seed."""
-    pairs = _pairs(tuned, which, None, drawn)
+    pairs = _pairs(tuned, which)
     base = pairs[tuned.start].groupby("condition").transform("mean")
     return mean_interval(((pairs[tuned.scheduler] - pairs[tuned.start]) / base).groupby("seed").mean())

@@ -1,7 +1,10 @@
 import json
+import re
+import shlex
 import typing
 from pathlib import Path
 
+import click
 import pandas as pd
 import pytest
 from click.testing import CliRunner, Result as Outcome
@@ -121,3 +124,22 @@ def test_pages_show_the_published_results() -> None:
     for page in render.pages():
         text = page.read_text(encoding="utf-8")
         assert render.rendered(text) == text, f"{page.name}: run python -m reproduce render"
+
+
+def test_every_figure_has_a_page_that_the_index_lists_with_a_command_that_exists() -> None:
+    listed = (common.PICTURES / "reproduce" / "index.md").read_text(encoding="utf-8")
+    for name in figures():
+        page = common.PICTURES / "reproduce" / f"{name}.md"
+        assert f"({name}.md)" in listed
+        assert f"<!-- run {name} -->" in page.read_text(encoding="utf-8")
+        python, *words = shlex.split(render.results(name)["command"])
+        assert (python, *words[:3]) == ("python", "-m", "reproduce", name)
+        main, command = cli.make_context("reproduce", []), cli.get_command(click.Context(cli), name)
+        assert command is not None
+        command.make_context(name, words[3:], parent=main)
+
+
+def test_pictures_of_pages_exist() -> None:
+    for page in (common.PICTURES / "reproduce").glob("*.md"):
+        for picture in re.findall(r"\]\((\S+\.png)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / picture).exists(), f"{page.name}: {picture}"

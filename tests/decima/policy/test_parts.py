@@ -263,7 +263,7 @@ def test_a_policy_file_calls_nothing_that_is_no_part(name: str, stranger: Any) -
 #: their modules when an attribute is asked for, and these import others, such as ``pooch``.
 ATTACKS = (
     "scipy:datasets", "scipy.datasets:face", "planted:Own", "planted.inner:Own", "decima.policy:planted",
-    "decima.learning.tune:Tune", "os:system",
+    "decima.evaluation.tune:Tune", "os:system",
 )  # fmt: skip
 #: Loads policies that name classes of the current folder; prints the reasons of their refusal.
 VICTIM = """

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 from decima.evaluation.conditions import TRAINING_OFFSET, CompareError, Conditions
 from decima.evaluation.metrics import METRICS, SHOWN
 from decima.evaluation.run import compile_parts, run_scheduler
-from decima.learning.cluster.settings import SettingsConditions
 from decima.registry import parameters
 from decima.schedulers.srpt_weights import has_effect
 from decima.workers.pool import Workers, available_cpus, make_workers, map_in_order
 from workloads.errors import check_one_of
 
-__all__ = ["CmaEs", "Search", "Tuned", "scheduler_name", "tune_rule"]
+__all__ = ["Tuned", "scheduler_name", "tune_rule"]
 
 #: Rule that is tuned by default.
 RULE = "srpt"
@@ -48,57 +47,6 @@ MOST_FACTOR, MOST_WEIGHT = 2.0, 10.0
 DIGITS = 3
 #: Initial standard deviation of the variables of CMA-ES.
 FIRST_STEP = 0.3
-
-
-class Search(Protocol):
-    """Search for the minimum of a function.
-
-    Args:
-        most: bounds of the absolute values of the variables, float64 [size]; the search begins at 0.
-        seed: random seed.
-
-    Attributes:
-        centre: best estimate of the minimum, float64 [size].
-    """
-
-    centre: NDArray[np.float64]
-
-    def __init__(self, most: NDArray[np.float64], seed: int) -> None: ...
-
-    def ask(self, sequences: int) -> NDArray[np.float64]:
-        """Return candidates for each sequence of a generation, float64 [sequences, candidates, size]."""
-
-    def tell(self, candidates: NDArray[np.float64], costs: NDArray[np.float64]) -> None:
-        """Learn the costs of candidates, float64 [sequences, candidates]. Costs of one sequence are comparable."""
-
-
-class CmaEs:
-    """CMA-ES with a diagonal covariance matrix (Ros and Hansen, PPSN 2008).
-
-    All sequences have the same candidates. For a few variables.
-
-    Raises:
-        CompareError: the package cma is not installed.
-    """
-
-    def __init__(self, most: NDArray[np.float64], seed: int) -> None:
-        try:
-            import cma
-        except ImportError:
-            raise CompareError("the search needs the package cma: pip install -e '.[tune]'") from None
-        options = {"CMA_diagonal": True, "bounds": [-most, most], "seed": 1 + seed, "verbose": -9}
-        self._search = cma.CMAEvolutionStrategy(np.zeros(len(most)), FIRST_STEP, options)
-        self.centre = np.zeros(len(most))
-
-    def ask(self, sequences: int) -> NDArray[np.float64]:
-        """See ``Search``."""
-        asked = np.array(self._search.ask())
-        return np.broadcast_to(asked, (sequences, *asked.shape))
-
-    def tell(self, candidates: NDArray[np.float64], costs: NDArray[np.float64]) -> None:
-        """See ``Search``."""
-        self._search.tell(list(candidates[0]), costs.mean(axis=0).tolist())
-        self.centre = self._search.result.xfavorite
 
 
 class Tuned(NamedTuple):
@@ -139,7 +87,6 @@ def tune_rule(
     *,
     start: str | None = None,
     objective: str = MEAN,
-    search: type[Search] = CmaEs,
     generations: int = 60,
     sequences: int = 4,
     judged: int = 40,
@@ -151,6 +98,7 @@ def tune_rule(
 ) -> Tuned:
     """Tune the constants of a rule for the mean JCT or another metric.
 
+    The search is CMA-ES with a diagonal covariance matrix (Ros and Hansen, PPSN 2008).
     Variables of the search are logarithms of constants, and weights of adaptive rules. The objective is the mean over
     sequences of the logarithm of the mean JCT, or of another metric; all settings have equal weight.
 
@@ -160,7 +108,6 @@ def tune_rule(
         start: scheduler from whose constants the search starts, such as ``srpt:FILE.json``. Weights that it
             lacks are 0, other constants that it lacks have the defaults of the rule. By default the rule itself.
         objective: metric to minimise, a name of ``decima compare --show``.
-        search: search for the minimum of a noisy function. For many weights see ``reproduce/response_surface.py``.
         sequences: number of sequences of each setting in a generation.
         judged: number of other sequences of each setting for the evaluation, at least 2. The evaluation on the
             sequences tuned on uses at most as many.
@@ -172,6 +119,10 @@ def tune_rule(
             no job has the attributes that the metric needs, overlapping seeds, or an episode failed.
         SchedulerError: a start with a constant that its rule does not have, or whose file cannot be read.
     """
+    try:
+        import cma
+    except ImportError:
+        raise CompareError("the search needs the package cma: pip install -e '.[tune]'") from None
     check_one_of(rule, RULES, "rule", CompareError)
     lower = [name for name, column in SHOWN.items() if not METRICS[column].more_is_better]
     check_one_of(objective, lower, "objective", CompareError)
@@ -180,7 +131,9 @@ def tune_rule(
     start_constants = _start_constants(rule, start, settings.values())
     names, centre = tuple(start_constants), np.array(list(start_constants.values()))
     others = {name: _judged(each, judged, judged_seed) for name, each in settings.items()}
-    searching = search(np.where(_are_weights(names), MOST_WEIGHT, MOST_FACTOR), seed)
+    bounds = np.where(_are_weights(names), MOST_WEIGHT, MOST_FACTOR)
+    options = {"CMA_diagonal": True, "bounds": [-bounds, bounds], "seed": 1 + seed, "verbose": -9}
+    search = cma.CMAEvolutionStrategy(np.zeros(len(names)), FIRST_STEP, options)
     workers = workers or available_cpus()
     for each in settings.values():
         compile_parts(each, (rule, start), workers, on_compile)
@@ -193,17 +146,15 @@ def tune_rule(
                 for name, each in settings.items()
                 for number in range(sequences)
             ]
-            candidates = searching.ask(len(runs))
-            items = [
-                (False, name, each, _specs(rule, names, _constants(names, centre, row)))
-                for (name, each), row in zip(runs, candidates, strict=True)
-            ]
+            candidates = search.ask()  # the same for all sequences
+            specs = _specs(rule, names, _constants(names, centre, np.array(candidates)))
+            items = [(False, name, each, specs) for name, each in runs]
             found = np.array(_run(pool, items))
             if np.isnan(found).any():
                 raise CompareError(f"no {objective} to minimise: no job has the attributes that it needs")
             costs = np.log(found) if objective == MEAN else found
-            searching.tell(candidates, costs)
-            path.append(_constants(names, centre, searching.centre))
+            search.tell(candidates, costs.mean(axis=0).tolist())
+            path.append(_constants(names, centre, search.result.xfavorite))
         on_step("Tuning", generations, generations)
         tuned = {name: float(f"{value:.{DIGITS}g}") for name, value in zip(names, path[-1], strict=True)}
         specs = (start, scheduler_name(rule, tuned))
@@ -215,7 +166,7 @@ def tune_rule(
         ]
         values = _run(pool, items, partial(on_step, "Judging"))
     rows = [
-        (JUDGED_ON if judging else TUNED_ON, _row(settings[name], name, each), each, spec, value)
+        (JUDGED_ON if judging else TUNED_ON, name, each, spec, value)
         for (judging, name, each, _), row in zip(items, values, strict=True)
         for spec, value in zip(specs, row, strict=True)
     ]
@@ -289,12 +240,3 @@ def _run_item(
     conditions = (judged_on if judging else tuned_on)[name]
     cluster, sequence = conditions.cluster_of(seed), conditions.sequence(seed)
     return [METRICS[metric].of(run_scheduler(cluster, sequence, spec)) for spec in specs]
-
-
-def _row(conditions: Conditions, name: str, seed: int) -> str:
-    """Return the name of the table row that contains a sequence."""
-    if not isinstance(conditions, SettingsConditions):
-        return name
-    setting = conditions.setting(seed)
-    errors = "" if setting.cluster.knowledge.is_exact else ", wrong estimates"
-    return f"{name}: {'batches' if setting.load is None else 'streams'}{errors}"
