@@ -15,7 +15,7 @@ from decima.evaluation import tune
 from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.options import compare, make_conditions
 from decima.evaluation.tune import JUDGED_ON, TUNED_ON, Tuned, scheduler_name, tune_rule
-from decima.registry import make_scheduler, parameters
+from decima.registry import make_scheduler
 from decima.schedulers.base import SchedulerError
 from decima.schedulers.srpt import Srpt, TunedSrpt
 from decima.schedulers.srpt_weights import constants_of_orders, searched_weights
