@@ -133,7 +133,7 @@ def test_published_results_have_a_page_that_the_index_lists_and_a_command_that_e
     for name in names:
         page = common.PICTURES / "reproduce" / f"{name}.md"
         assert f"({name}.md)" in listed
-        assert f"<!-- run {name} -->" in page.read_text(encoding="utf-8")
+        assert f"<!-- result {name}" in page.read_text(encoding="utf-8")
         python, *words = shlex.split(render.results(name)["command"])
         assert (python, *words[:3]) == ("python", "-m", "reproduce", name)
         figure = cli.get_command(click.Context(cli), name)
