@@ -149,7 +149,9 @@ def first_problem(error: ValidationError, model: type[BaseModel] | None = None) 
     """Describe the first validation error in one line: its place and the expected value, see ``first_error``."""
     first = error.errors()[0]
     if first["type"] == "extra_forbidden" and model is not None and issubclass(model, Section):
-        return file_format.first_error(error, model, _keys_with_last_part(model, first["loc"][-1], first["input"]))
+        return file_format.first_error(
+            error, model, _keys_with_last_part(model, first["loc"][-1], first["input"])
+        )
     return file_format.first_problem(error, model)
 
 

@@ -190,7 +190,7 @@ def _compare_command(result: TrainingResult[TrainingConfig]) -> list[str]:
     words += [] if suited is None else ["--objective", suited[0]]
     given = to_outside(cluster) | to_outside(workload)
     given |= {"workload": given["file"], "interval": fmean(workload.intervals_ms) / 1000}
-    without = set() if cluster.executor_classes[1:] else {"classes"}
+    without = set() if given["classes"] is None else {"executors"}
     without |= set() if workload.arrivals == "poisson" else {"interval"}
     if workload.file is not None and workload.read().sequence is not None:
         without |= {"arrivals", "interval", "jobs"}  # the file contains the arrivals

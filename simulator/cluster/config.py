@@ -43,8 +43,9 @@ class ExecutorClass:
     memory: _Size = described(1.0, "Memory of one executor, in the unit of the stages' demands.")
 
     def __str__(self) -> str:
-        """Return the text form, ``COUNTxCPU:MEMORY``."""
-        return f"{self.count}x{number_text(self.cpu)}:{number_text(self.memory)}"
+        """Return the text form, ``COUNTxMEMORY``, or ``COUNTxCPU:MEMORY`` for another number of cores than one."""
+        cores = "" if self.cpu == 1 else f"{number_text(self.cpu)}:"
+        return f"{self.count}x{cores}{number_text(self.memory)}"
 
     def fits(self, stage: StageProfile) -> bool:
         """Return whether these executors can run a stage."""

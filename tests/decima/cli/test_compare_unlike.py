@@ -115,7 +115,7 @@ def test_the_command_that_trains_one_where_executors_differ(run: Compare) -> Non
     [line] = notices(run(base=(*classes, *QUICK)))
     assert "5 executors, trained on 200" in line
     assert "--config packing --set cluster.classes=2x0.5,3x1 " in line
-    memory = "--set workload.memory_demand=own --set workload.arrivals=batch --set workload.jobs=2"
+    memory = "--set workload.arrivals=batch --set workload.jobs=2 --set workload.memory_demand=own"
     assert f"{memory} --set policy.preset=packing-told " in line
     assert "--set behaviour_cloning=null --workload tpch --out DIR." in line
     stream = ("--arrivals", "poisson", "--interval", "9", "--jobs", "3", "--drift", "2:5")
