@@ -155,8 +155,8 @@ def _choice(policy: Policy) -> Choose:
     masked = "action_masks" in parameters
 
     def choose(observation: Any, masks: NDArray[np.bool_]) -> ArrayLike:
-        found = predict(observation, **named, **({"action_masks": masks} if masked else {}))
-        return cast(ArrayLike, found[0] if isinstance(found, tuple) else found)
+        prediction = predict(observation, **named, **({"action_masks": masks} if masked else {}))
+        return cast(ArrayLike, prediction[0] if isinstance(prediction, tuple) else prediction)
 
     return choose
 

@@ -152,8 +152,8 @@ class Repeater:
 
     def end(self) -> None:
         """Report that all drivers have disconnected."""
-        for number in tuple(self._drivers):
-            self.repeat("left", number)
+        for driver in tuple(self._drivers):
+            self.repeat("left", driver)
 
 
 def _pack(job: LiveJob) -> tuple[object, ...]:
@@ -174,7 +174,7 @@ def _unpack(
     ids: list[int | None],
     *lists: list[Any],
 ) -> LiveJob:
-    edges = tuple((parent, stage) for stage, each in enumerate(parents) for parent in each)
+    edges = tuple((parent, stage) for stage, of_stage in enumerate(parents) for parent in of_stage)
     profile = estimated_profile((1,) * len(parents), edges)
     job = LiveJob(messages[identifier], number, arrival_ms, profile, recognised, ids)
     job.tasks, job.pending, job.running, job.done, job.ready, job.complete = lists
@@ -222,8 +222,8 @@ async def run(
         ServeError: an address is in use or invalid, or the scheduler cannot decide.
     """
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ended.set)
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_number, ended.set)
     _schedule("SCHED_BATCH")  # an event that this process receives never interrupts the answering process
     repeater, where = Repeater(watchers), ""
     async with beside():

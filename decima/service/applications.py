@@ -127,8 +127,8 @@ class Applications:
 
     def leave(self, application: str) -> None:
         """Record that an application disconnected. Its slots stay reserved for ``GRACE_S``."""
-        if known := self._known.get(application):
-            known.gone_s = self._clock()
+        if left := self._known.get(application):
+            left.gone_s = self._clock()
 
     def target(self, application: str, state: State, jobs: Sequence[LiveJob]) -> int:
         """Return the target number of executors of the asking application.
@@ -141,40 +141,44 @@ class Applications:
         """
         now_s = self._clock()
         self._forget(now_s)
-        known = self._known.get(application)
-        if known is None:
-            known = self._known[application] = _Application(state, jobs, 0, now_s)
-            known.target = state.slots  # a reconnecting application keeps its executors
-        known.state, known.jobs, known.gone_s = state, jobs, None
-        if known.has_work:
-            known.worked_s = now_s
+        asked = self._known.get(application)
+        if asked is None:
+            asked = self._known[application] = _Application(state, jobs, 0, now_s)
+            asked.target = state.slots  # a reconnecting application keeps its executors
+        asked.state, asked.jobs, asked.gone_s = state, jobs, None
+        if asked.has_work:
+            asked.worked_s = now_s
         self._measure()
-        if known.coming and now_s - known.raised_s > MOST_DELAYS * self._delay_ms / 1000:
-            known.target = state.slots
-        gain, loss = self._decide(known, now_s)
+        if asked.coming and now_s - asked.raised_s > MOST_DELAYS * self._delay_ms / 1000:
+            asked.target = state.slots
+        gain, loss = self._decide(asked, now_s)
         take_overruled(self.scheduler)  # nothing reports them, and the record would grow
         # Take no executor before all requested executors have started: until then their number is uncertain.
-        may_lose = not known.coming and (
-            not known.has_work or now_s - known.raised_s > MOVE_MIN_DELAYS * self._delay_ms / 1000
+        may_lose = not asked.coming and (
+            not asked.has_work or now_s - asked.raised_s > MOVE_MIN_DELAYS * self._delay_ms / 1000
         )
         if gain > loss:
-            if now_s - known.first_s >= TOGETHER_S:
-                known.target += gain - loss
-                known.raised_s = now_s
+            if now_s - asked.first_s >= TOGETHER_S:
+                asked.target += gain - loss
+                asked.raised_s = now_s
         elif loss > gain and may_lose:
-            known.target -= loss - gain
+            asked.target -= loss - gain
         size = max((executor.slots for executor in state.executors), default=1) or 1
-        return known.target // size
+        return asked.target // size
 
     def _forget(self, now_s: float) -> None:
-        for name, each in list(self._known.items()):
+        for name, application in list(self._known.items()):
             # A disconnected application without live jobs has ended.
-            if each.gone_s is not None and (not each.jobs or now_s - each.gone_s > GRACE_S):
+            if application.gone_s is not None and (
+                not application.jobs or now_s - application.gone_s > GRACE_S
+            ):
                 del self._known[name]
 
     def _measure(self) -> None:
         """Update the moving delay from the delays that applications have measured."""
-        measured = [each.state.move_ms for each in self._known.values() if each.state.move_ms]
+        measured = [
+            application.state.move_ms for application in self._known.values() if application.state.move_ms
+        ]
         if measured:
             now_ms = median(measured)
             if not self._delay_ms / OTHER_DELAY <= now_ms <= self._delay_ms * OTHER_DELAY:
@@ -182,21 +186,21 @@ class Applications:
 
     def _decide(self, asking: _Application, now_s: float) -> tuple[int, int]:
         """Return the numbers of executors that the asking application gains and loses."""
-        owners = [(job, each) for each in self._known.values() for job in each.jobs]
+        owners = [(job, application) for application in self._known.values() for job in application.jobs]
         owners.sort(key=lambda pair: pair[0].number)
         if not owners:
             return 0, 0
         jobs = [job for job, _ in owners]
-        owner = [each for _, each in owners]
-        free = self._slots - sum(each.reserved for each in self._known.values())
-        leaving = sum(each.reserved - each.target for each in self._known.values())
+        owner = [application for _, application in owners]
+        free = self._slots - sum(application.reserved for application in self._known.values())
+        leaving = sum(application.reserved - application.target for application in self._known.values())
         # Executors of applications without work count as free. An application that has just become idle keeps its
         # executors for one moving delay, because its next job often follows soon.
         idle_s = self._delay_ms / 1000
         unused = {
-            id(each): each.idle
-            for each in self._known.values()
-            if not each.has_work and now_s - each.worked_s > idle_s
+            id(application): application.idle
+            for application in self._known.values()
+            if not application.has_work and now_s - application.worked_s > idle_s
         }
         config = cluster_of(self._slots, self._delay_ms, WARMUP_MS)
         if (config, self.scheduler) != self._prepared:
@@ -221,20 +225,22 @@ class Applications:
     def _placed(self, jobs: Sequence[LiveJob], owner: Sequence[_Application]) -> tuple[list[int], list[int]]:
         """Return the numbers of idle executors that each job held last, and of executors moving to each job."""
         waiting, coming = [0] * len(jobs), [0] * len(jobs)
-        for each in self._known.values():
-            places = [place for place, of in enumerate(owner) if of is each and any(jobs[place].pending)]
-            if not places:
+        for application in self._known.values():
+            of_application = [
+                index for index, of in enumerate(owner) if of is application and any(jobs[index].pending)
+            ]
+            if not of_application:
                 continue
-            by_id = {jobs[place].message.id: place for place in places}
-            for executor in each.state.executors:
+            by_id = {jobs[index].message.id: index for index in of_application}
+            for executor in application.state.executors:
                 if not executor.leaving:
-                    place = by_id.get(executor.job or "", places[0])
-                    waiting[place] += max(executor.slots - executor.running, 0)
-            coming[places[0]] += each.coming
-            surplus = each.surplus
-            for place in places:
-                leave = min(surplus, waiting[place])
-                surplus, waiting[place] = surplus - leave, waiting[place] - leave
+                    index = by_id.get(executor.job or "", of_application[0])
+                    waiting[index] += max(executor.slots - executor.running, 0)
+            coming[of_application[0]] += application.coming
+            surplus = application.surplus
+            for index in of_application:
+                leave = min(surplus, waiting[index])
+                surplus, waiting[index] = surplus - leave, waiting[index] - leave
         return waiting, coming
 
     def _shares(
@@ -265,12 +271,12 @@ class Applications:
             gain += now if to is asking else 0
             soon = min(count, leaving)
             leaving, count = leaving - soon, count - soon
-            for each in self._known.values():
-                taken = min(count, unused.get(id(each), 0))
+            for application in self._known.values():
+                taken = min(count, unused.get(id(application), 0))
                 if taken:
-                    unused[id(each)] -= taken
+                    unused[id(application)] -= taken
                     count -= taken
-                    loss += taken if each is asking and to is not asking else 0
+                    loss += taken if application is asking and to is not asking else 0
         return gain, loss
 
     def _worth(self, choice: Choice, to: _Application, job: LiveJob, held: int) -> int:

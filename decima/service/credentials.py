@@ -168,11 +168,11 @@ class Tokens:
         """
         digest = _digest(secret)
         # Compare all tokens, so that the time does not depend on the token's line in the file.
-        found = [token for token in self._tokens if hmac.compare_digest(token.digest, digest)]
-        if not found:
+        matching = [token for token in self._tokens if hmac.compare_digest(token.digest, digest)]
+        if not matching:
             raise DeniedError(401, "wrong token: none of the service's tokens")
-        self._check_date(found[0])
-        return found[0]
+        self._check_date(matching[0])
+        return matching[0]
 
     def count(self, token: Token) -> None:
         """Count a request with a token. Bursts of up to one second's requests are allowed.
@@ -206,7 +206,7 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
         ServeError: the file cannot be read, other users can read it, or a line is malformed.
     """
     tokens: list[Token] = []
-    for number, line in enumerate(_read_secret(path).splitlines(), 1):
+    for line_number, line in enumerate(_read_secret(path).splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         try:
@@ -216,7 +216,7 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
             if len({token.name for token in tokens}) < len(tokens):
                 raise ValueError(f"an earlier line has the same name {tokens[-1].name}")
         except ValueError as error:
-            raise ServeError(f"{path}: line {number}: {error}") from None
+            raise ServeError(f"{path}: line {line_number}: {error}") from None
     if not tokens:
         raise ServeError(f"{path}: no token in this file")
     return tuple(tokens)
@@ -233,16 +233,16 @@ def check_request(tokens: Tokens, authorization: str, peer: str, what: str) -> D
     Returns:
         Reason for a refusal; None if the request is allowed.
     """
-    scheme, _, given = authorization.partition(" ")
+    scheme, _, token = authorization.partition(" ")
     if scheme.lower() == "basic":
         try:
-            given = base64.b64decode(given, validate=True).decode().partition(":")[2]
+            token = base64.b64decode(token, validate=True).decode().partition(":")[2]
         except ValueError:
-            given = ""
+            token = ""
     elif scheme.lower() != "bearer":
-        given = ""
+        token = ""
     try:
-        tokens.count(tokens.find(given.strip()))
+        tokens.count(tokens.find(token.strip()))
     except DeniedError as error:
         log.warning("%s refused at the %s: %s", peer, what, error)
         return error

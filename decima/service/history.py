@@ -52,8 +52,8 @@ class History:
         self.prior = prior
         self.typical = TaskDurations.constant(1.0)
         if self._profiles:
-            known = tuple(self._profiles.values())
-            self.prior, self.typical = prior or WorkPrior.of(known), typical_durations(known)
+            all_profiles = tuple(self._profiles.values())
+            self.prior, self.typical = prior or WorkPrior.of(all_profiles), typical_durations(all_profiles)
         self._plans = plans or {}
         self._by_name: dict[str, list[JobProfile]] = {}
         self._by_size: dict[int, list[JobProfile]] = {}
@@ -71,8 +71,8 @@ class History:
             if isinstance(plan, list) and all(isinstance(operator, str) for operator in plan):
                 plans.setdefault(tuple(plan), []).append(name)
         measured = {name: getattr(workload.imperfections, name) for name in ("job_error", "stage_error")}
-        known = {name: error for name, error in measured.items() if error is not None}
-        return cls(workload.profiles, plans, replace(ERRORS, **known))
+        errors = {name: error for name, error in measured.items() if error is not None}
+        return cls(workload.profiles, plans, replace(ERRORS, **errors))
 
     def __len__(self) -> int:
         return len(self._profiles)
@@ -91,10 +91,12 @@ class History:
         if not candidates and not job.name and job.plan is None:
             tasks = sorted(stage.tasks for stage in made)
             same_size = self._by_size.get(len(made), ())
-            candidates = [each for each in same_size if sorted(s.num_tasks for s in each.stages) == tasks]
+            candidates = [
+                profile for profile in same_size if sorted(s.num_tasks for s in profile.stages) == tasks
+            ]
         fitting = [(_task_difference(made, profile), profile) for profile in candidates]
-        known = [(difference, profile) for difference, profile in fitting if difference is not None]
-        return min(known, key=lambda each: each[0])[1] if known else None
+        matching = [(difference, profile) for difference, profile in fitting if difference is not None]
+        return min(matching, key=lambda match: match[0])[1] if matching else None
 
 
 def is_skipped(stage: Stage) -> bool:
@@ -131,7 +133,7 @@ def match_stages(stages: Sequence[Stage], profile: JobProfile) -> list[int] | No
                 place,
             )
 
-        possible = [place for place in free if not stage.parents or parents <= ancestors[place]]
+        possible = [index for index in free if not stage.parents or parents <= ancestors[index]]
         if not possible:
             return None
         best = min(possible, key=rating)
@@ -143,19 +145,19 @@ def match_stages(stages: Sequence[Stage], profile: JobProfile) -> list[int] | No
 @lru_cache(maxsize=2_000)
 def _ancestors(profile: JobProfile) -> tuple[frozenset[int], ...]:
     graph = profile.to_networkx()
-    return tuple(frozenset(nx.ancestors(graph, place)) for place in range(profile.num_stages))
+    return tuple(frozenset(nx.ancestors(graph, index)) for index in range(profile.num_stages))
 
 
 def _task_difference(stages: Sequence[Stage], profile: JobProfile) -> int | None:
     """Return the total difference in numbers of tasks from a profile's stages; None if the stages do not match."""
-    places = match_stages(stages, profile)
-    if places is None:
+    matched = match_stages(stages, profile)
+    if matched is None:
         return None
-    pairs = zip(stages, places, strict=True)
-    return sum(abs(profile.stages[place].num_tasks - stage.tasks) for stage, place in pairs)
+    pairs = zip(stages, matched, strict=True)
+    return sum(abs(profile.stages[index].num_tasks - stage.tasks) for stage, index in pairs)
 
 
 def _name_of_runs(name: str) -> str:
     """Return what the names of all runs of a query have in common, without the number that makes a name unique."""
-    base, bracket, number = name.rpartition(" (")
-    return without_run(base if bracket and number[:-1].isdigit() and number.endswith(")") else name)
+    base, bracket, run = name.rpartition(" (")
+    return without_run(base if bracket and run[:-1].isdigit() and run.endswith(")") else name)

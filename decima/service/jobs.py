@@ -177,14 +177,14 @@ class LiveJobs:
         """Set a job's ``known`` profile and ``ids`` of stages. Both change when Spark creates more stages."""
         ranks = {stage: rank for stage, rank in zip(job.ids, job.ranks, strict=True) if stage is not None}
         message = job.message
-        known = self._history.find(message)
+        profile = self._history.find(message)
         made = [stage for stage in message.stages if not is_skipped(stage)]
-        places = None if known is None else match_stages(made, known)
-        if known is not None and places is not None:
-            job.known, job.recognised = known, True
-            job.ids = [None] * known.num_stages
-            for stage, place in zip(made, places, strict=True):
-                job.ids[place] = stage.id
+        matched = None if profile is None else match_stages(made, profile)
+        if profile is not None and matched is not None:
+            job.known, job.recognised = profile, True
+            job.ids = [None] * profile.num_stages
+            for stage, index in zip(made, matched, strict=True):
+                job.ids[index] = stage.id
         else:
             future = _future_stages(message)
             job.known, job.recognised = _reported_profile(message, future), False
@@ -213,7 +213,7 @@ class LiveJobs:
         """Update a job's lists from the driver's message."""
         message, profile = job.message, job.known
         self._make_estimate(job, cluster)
-        place_of = {stage: place for place, stage in enumerate(job.ids) if stage is not None}
+        place_of = {stage: index for index, stage in enumerate(job.ids) if stage is not None}
         size = profile.num_stages
         job.tasks = [stage.num_tasks for stage in profile.stages]
         job.pending = list(job.tasks)
@@ -222,24 +222,24 @@ class LiveJobs:
         observed, running_ms = [0] * size, [0.0] * size
         opened = []
         for stage in message.stages:
-            place = place_of.get(stage.id, -1)
-            if place < 0:
+            index = place_of.get(stage.id, -1)
+            if index < 0:
                 continue
             complete = stage.state == "done"
-            job.tasks[place] = stage.tasks
-            job.pending[place] = 0 if complete else stage.pending
-            job.running[place] = 0 if complete else stage.running
-            job.done[place] = stage.done
-            job.ready[place] = stage.state == "ready"
-            job.complete[place] = complete
-            if stage.state == "ready" and job.ranks[place] < 0:
-                opened.append(place)
+            job.tasks[index] = stage.tasks
+            job.pending[index] = 0 if complete else stage.pending
+            job.running[index] = 0 if complete else stage.running
+            job.done[index] = stage.done
+            job.ready[index] = stage.state == "ready"
+            job.complete[index] = complete
+            if stage.state == "ready" and job.ranks[index] < 0:
+                opened.append(index)
             if stage.mean_ms is not None:
-                observed[place], job.finished_ms[place] = stage.done, stage.mean_ms * stage.done
-            running_ms[place] = stage.running_ms if job.running[place] else 0.0
+                observed[index], job.finished_ms[index] = stage.done, stage.mean_ms * stage.done
+            running_ms[index] = stage.running_ms if job.running[index] else 0.0
         # Of the stages that became ready since the last question, the longest path is first, as in the simulator.
-        for place in sorted(opened, key=job.estimate.profile.path_rank.__getitem__):
-            job.ranks[place] = next(self._ready_ranks)
+        for index in sorted(opened, key=job.estimate.profile.path_rank.__getitem__):
+            job.ranks[index] = next(self._ready_ranks)
         rows = job.rows
         rows["finished"], rows["finished_ms"] = observed, job.finished_ms
         rows["running"], rows["running_ms"] = job.running, running_ms
@@ -289,25 +289,25 @@ def _future_stages(job: Job) -> list[_FutureStage]:
     One stage writes each exchange, and one more stage returns the result. Spark does not report the exchange that a
     stage writes, so the function assumes that Spark creates stages in topological order of the plan.
     """
-    known, total = len(job.stages), len(job.exchanges) + 1
-    if not known and not job.exchanges:
+    num_created, total = len(job.stages), len(job.exchanges) + 1
+    if not num_created and not job.exchanges:
         return [_FutureStage(1, ())]
-    if not job.exchanges or known >= total:
+    if not job.exchanges or num_created >= total:
         return []
-    place = {exchange.id: number for number, exchange in enumerate(job.exchanges)}
+    index_of = {exchange.id: index for index, exchange in enumerate(job.exchanges)}
     partitions = [_partitions(exchange) for exchange in job.exchanges]
-    found = []
-    for number in range(known, total):
-        if number < len(job.exchanges):
-            parents = {place[parent] for parent in job.exchanges[number].parents if parent in place}
+    future = []
+    for index in range(num_created, total):
+        if index < len(job.exchanges):
+            parents = {index_of[parent] for parent in job.exchanges[index].parents if parent in index_of}
         else:
             read = {parent for exchange in job.exchanges for parent in exchange.parents}
-            parents = {place[exchange.id] for exchange in job.exchanges if exchange.id not in read}
-        parents = {parent for parent in parents if parent < number}
+            parents = {index_of[exchange.id] for exchange in job.exchanges if exchange.id not in read}
+        parents = {parent for parent in parents if parent < index}
         # A stage has one task for each partition of its input.
         tasks = max((partitions[parent] for parent in parents), default=1)
-        found.append(_FutureStage(tasks, tuple(sorted(parents))))
-    return found
+        future.append(_FutureStage(tasks, tuple(sorted(parents))))
+    return future
 
 
 def _partitions(exchange: Exchange) -> int:
@@ -321,17 +321,17 @@ def _step(mean_ms: float) -> float:
 
 def _reported_profile(job: Job, future: Sequence[_FutureStage]) -> JobProfile:
     """Return a profile with the reported and future stages, and their numbers of tasks."""
-    place = {stage.id: number for number, stage in enumerate(job.stages)}
+    index_of = {stage.id: index for index, stage in enumerate(job.stages)}
     edges = {
-        (place[parent], number)
-        for number, stage in enumerate(job.stages)
+        (index_of[parent], index)
+        for index, stage in enumerate(job.stages)
         for parent in stage.parents
-        if parent in place
+        if parent in index_of
     }
     edges |= {
-        (parent, number) for number, stage in enumerate(future, len(job.stages)) for parent in stage.parents
+        (parent, index) for index, stage in enumerate(future, len(job.stages)) for parent in stage.parents
     }
-    tasks = (*(max(each.tasks, 1) for each in job.stages), *(max(each.tasks, 1) for each in future))
+    tasks = (*(max(stage.tasks, 1) for stage in job.stages), *(max(stage.tasks, 1) for stage in future))
     try:
         return estimated_profile(tasks, tuple(sorted(edges)))
     except WorkloadError as error:
@@ -343,7 +343,7 @@ def estimated_profile(tasks: tuple[int, ...], edges: tuple[tuple[int, int], ...]
     """Return the same profile object for equal stages and edges."""
     return JobProfile(
         "estimated",
-        tuple(StageProfile(each, TaskDurations.constant(1.0)) for each in tasks),
+        tuple(StageProfile(num_tasks, TaskDurations.constant(1.0)) for num_tasks in tasks),
         np.array(edges, dtype=np.int64).reshape(-1, 2),
     )
 

@@ -301,16 +301,16 @@ def read_log(path: Path) -> Iterator[Line]:
     except OSError as error:
         raise LogError(f"{path}: {error.strerror}, expected a log of decima serve") from None
     with opened as file:
-        for number, text in enumerate(iter(partial(file.readline, _LONGEST), b""), start=1):
+        for line_number, text in enumerate(iter(partial(file.readline, _LONGEST), b""), start=1):
             ended = text.endswith(b"\n")
             try:
                 line = _LINE.validate_json(text)
             except ValidationError as error:
-                if wrong or number == 1:
+                if wrong or line_number == 1:
                     raise LogError(wrong or f"{path}: line 1: {_NO_LOG}") from None
-                wrong = f"{path}: line {number}: {first_error(error)}"
+                wrong = f"{path}: line {line_number}: {first_error(error)}"
                 continue
-            if not isinstance(line, Started) and (wrong or number == 1):
+            if not isinstance(line, Started) and (wrong or line_number == 1):
                 raise LogError(wrong or f"{path}: line 1: {_NO_LOG}")
             wrong = ""
             if isinstance(line, _Asked):

@@ -161,8 +161,8 @@ def _with_tokens(app: Callable[..., Iterable[bytes]], tokens: Tokens) -> Callabl
     """Return a WSGI application that refuses requests without a valid token."""
 
     def checked(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        given, peer = environ.get("HTTP_AUTHORIZATION", ""), environ.get("REMOTE_ADDR", "?")
-        if (denied := check_request(tokens, given, peer, "metrics")) is None:
+        authorization, peer = environ.get("HTTP_AUTHORIZATION", ""), environ.get("REMOTE_ADDR", "?")
+        if (denied := check_request(tokens, authorization, peer, "metrics")) is None:
             return app(environ, start_response)
         headers = [("Content-Type", "text/plain; charset=utf-8")]
         if denied.status == 401:

@@ -119,7 +119,7 @@ class Page(Watcher):
     def _summary(self) -> tuple[dict[str, Any], list[int], list[int]]:
         """Return the page's header, the numbers of displayed drivers, and of those that have changed."""
         shown = list(self._drivers)[:MOST_DRIVERS]
-        changed = [number for number in shown if number in self._dirty]
+        changed = [driver for driver in shown if driver in self._dirty]
         summary = {
             "policy": one_line(self._policy),
             "shadow": self._shadow,
@@ -151,7 +151,8 @@ class Page(Watcher):
             "jobs": [_job(job) for job in jobs[:MOST_JOBS]],
             "num_executors": len(executors),
             "executors": [
-                each.model_dump() | {"id": one_line(each.id)} for each in executors[:MOST_EXECUTORS]
+                executor.model_dump() | {"id": one_line(executor.id)}
+                for executor in executors[:MOST_EXECUTORS]
             ],
             "decisions": list(self._decisions[driver.number]),
             "overruled": dict(self._overruled[driver.number]),
@@ -160,10 +161,10 @@ class Page(Watcher):
     async def snapshot(self) -> str:
         """Return the page's state as JSON. Runs in the web server's thread."""
         summary, shown, changed = await self._between_answers(self._summary)
-        for number in changed:  # one driver at a time, so that answers need not wait for all drivers
-            content = await self._between_answers(partial(self._capture, number))
-            self._texts[number] = json.dumps(content)
-        self._texts = {number: text for number, text in self._texts.items() if number in shown}
+        for driver in changed:  # one driver at a time, so that answers need not wait for all drivers
+            content = await self._between_answers(partial(self._capture, driver))
+            self._texts[driver] = json.dumps(content)
+        self._texts = {driver: text for driver, text in self._texts.items() if driver in shown}
         drivers = [text for text in self._texts.values() if text != "null"]
         return f'{json.dumps(summary)[:-1]}, "drivers": [{", ".join(drivers)}]}}'
 
@@ -293,8 +294,8 @@ def _job(job: LiveJob) -> dict[str, Any]:
         "num_stages": len(job.ids),
         "stages": [
             {
-                "id": (number := job.ids[stage]),
-                "name": one_line(names.get(number, "") if number is not None else ""),
+                "id": (stage_id := job.ids[stage]),
+                "name": one_line(names.get(stage_id, "") if stage_id is not None else ""),
                 "tasks": job.tasks[stage],
                 "done": job.tasks[stage] if job.complete[stage] else job.done[stage],
                 "running": job.running[stage],
@@ -316,8 +317,8 @@ class _TokenMiddleware:
         """Pass a request with a valid token to the application; refuse other requests."""
         if scope["type"] == "http":
             peer = (scope.get("client") or ("?",))[0]
-            given = Headers(scope=scope).get("authorization", "")
-            if (denied := check_request(self._tokens, given, peer, "page")) is not None:
+            authorization = Headers(scope=scope).get("authorization", "")
+            if (denied := check_request(self._tokens, authorization, peer, "page")) is not None:
                 headers = {"WWW-Authenticate": CHALLENGE} if denied.status == 401 else {}
                 await PlainTextResponse(f"{denied}\n", denied.status, headers)(scope, receive, send)
                 return

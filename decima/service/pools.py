@@ -97,18 +97,18 @@ class _Reader:
 
     def _add(self) -> None:
         name = self._name
-        values = {each: text.strip() for each, text in self._values.items()}
+        values = {key: text.strip() for key, text in self._values.items()}
         mode = values.get("schedulingMode", "FIFO").upper()
         if mode not in ("FIFO", "FAIR"):
             raise ValueError(f"pool {name!r}: schedulingMode {mode!r}, expected FIFO or FAIR")
-        numbers = {}
-        for each, usual in (("weight", "1"), ("minShare", "0")):
-            text = values.get(each, usual)
+        settings = {}
+        for key, usual in (("weight", "1"), ("minShare", "0")):
+            text = values.get(key, usual)
             if not (text.isascii() and text.isdigit() and len(text) < 10):
-                raise ValueError(f"pool {name!r}: {each} {text!r}, expected a whole number")
-            numbers[each] = int(text)
+                raise ValueError(f"pool {name!r}: {key} {text!r}, expected a whole number")
+            settings[key] = int(text)
         try:
-            self.tenants[name] = Tenant(name, float(numbers["weight"]), numbers["minShare"])
+            self.tenants[name] = Tenant(name, float(settings["weight"]), settings["minShare"])
         except WorkloadError as error:
             raise ValueError(f"pool {name!r}: {error}") from None
         if mode == "FAIR":
@@ -160,15 +160,15 @@ def divide(pools: Sequence[Tenant], demand: Sequence[int], slots: int) -> list[i
         Number of slots of each pool.
     """
     shares = [0] * len(pools)
-    queue = [(pool_need(pool, 0), place) for place, pool in enumerate(pools) if demand[place]]
+    queue = [(pool_need(pool, 0), index) for index, pool in enumerate(pools) if demand[index]]
     heapq.heapify(queue)
     for _ in range(slots):
         if not queue:
             break
-        _, place = queue[0]
-        shares[place] += 1
-        if shares[place] < demand[place]:
-            heapq.heapreplace(queue, (pool_need(pools[place], shares[place]), place))
+        _, index = queue[0]
+        shares[index] += 1
+        if shares[index] < demand[index]:
+            heapq.heapreplace(queue, (pool_need(pools[index], shares[index]), index))
         else:
             heapq.heappop(queue)
     return shares
@@ -210,13 +210,13 @@ def decide_in_pools(snapshot: Snapshot, scheduler: DecidesStages) -> list[int] |
 def _released(snapshot: Snapshot, excess: list[int]) -> list[int]:
     """Return each job's number of slots to release so that no pool exceeds its share; last jobs release first."""
     released = [0] * len(snapshot.jobs)
-    for place, pool in enumerate(snapshot.tenant):
-        excess[pool] -= snapshot.finishing(place)  # these slots become free anyway
-    for place in reversed(range(len(snapshot.jobs))):
-        pool = snapshot.tenant[place]
-        refilled = sum(snapshot.jobs[place].running) - snapshot.finishing(place)
-        released[place] = max(0, min(excess[pool], refilled))
-        excess[pool] -= released[place]
+    for index, pool in enumerate(snapshot.tenant):
+        excess[pool] -= snapshot.finishing(index)  # these slots become free anyway
+    for index in reversed(range(len(snapshot.jobs))):
+        pool = snapshot.tenant[index]
+        refilled = sum(snapshot.jobs[index].running) - snapshot.finishing(index)
+        released[index] = max(0, min(excess[pool], refilled))
+        excess[pool] -= released[index]
     return released
 
 

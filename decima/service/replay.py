@@ -136,15 +136,19 @@ class _DriverReplay:
 
     def _start_by(self, answer: Answer) -> None:
         """Start tasks on free slots by the order of an answer. The next question may undo the starts."""
-        last = {(each.id, number): each.job for each in self._executors for number in range(each.slots)}
-        idle = [each for each, place in self._slots.items() if self._all[place].key is None]
+        last = {
+            (executor.id, index): executor.job
+            for executor in self._executors
+            for index in range(executor.slots)
+        }
+        idle = [name for name, slot in self._slots.items() if self._all[slot].key is None]
         keys = {stage.id: (job.id, stage) for job in self._live.values() for stage in job.stages}
         for order in answer.stages:
             job, stage = keys.get(order.id, (None, None))
             if job is None or stage is None or stage.state != "ready":
                 continue
             more = stage.pending if order.slots is None else min(stage.pending, order.slots - stage.running)
-            mine = sorted(idle, key=lambda each: last[each] != job)
+            mine = sorted(idle, key=lambda name: last[name] != job)
             self._started[job, stage.id] = stage.done + stage.running
             for each in mine[: max(more, 0)]:
                 idle.remove(each)
@@ -172,62 +176,62 @@ class _DriverReplay:
             key = (job_state.message.id, stage.id)
             if not stage.done or self._spans.get(key) or (stage.state == "done" and stage.mean_ms is None):
                 continue
-            idle = [place for place, slot in enumerate(self._all) if slot.key is None]
-            idle.sort(key=lambda place: self._all[place].idle_ms)
+            idle = [index for index, slot in enumerate(self._all) if slot.key is None]
+            idle.sort(key=lambda index: self._all[index].idle_ms)
             spans = self._spans.setdefault(key, [])
-            for place in idle[: stage.done]:
-                slot = self._all[place]
-                spans.append(_Span(place, max(self._before_ms, slot.idle_ms), 1, self._time_ms))
+            for index in idle[: stage.done]:
+                slot = self._all[index]
+                spans.append(_Span(index, max(self._before_ms, slot.idle_ms), 1, self._time_ms))
                 slot.idle_ms = self._time_ms
 
     def _change_slots(self) -> None:
         """Update the slots. A slot of a new executor reuses the index of a slot whose executor has left."""
-        now = {(each.id, number) for each in self._executors for number in range(each.slots)}
+        now = {(executor.id, index) for executor in self._executors for index in range(executor.slots)}
         for gone in sorted(self._slots.keys() - now):
-            place = self._slots.pop(gone)
-            self._end(self._all[place])
-            self._free.append(place)
+            index = self._slots.pop(gone)
+            self._end(self._all[index])
+            self._free.append(index)
         self._free.sort(reverse=True)
         for new in sorted(now - self._slots.keys()):
             if not self._free:
                 self._free.append(len(self._all))
                 self._all.append(_Slot())
-            place = self._slots[new] = self._free.pop()
-            self._all[place].idle_ms = self._time_ms
+            index = self._slots[new] = self._free.pop()
+            self._all[index].idle_ms = self._time_ms
 
     def _assign_running(self) -> None:
         stages = ((job.id, stage) for job in self._live.values() for stage in job.stages)
         wanted = {(job, stage.id): stage.running for job, stage in stages if stage.running}
-        busy = {each.id: each.running for each in self._executors}
-        last = {each.id: each.job for each in self._executors}
+        busy = {executor.id: executor.running for executor in self._executors}
+        last = {executor.id: executor.job for executor in self._executors}
         idle: list[tuple[str, int]] = []
-        for (executor, number), place in self._slots.items():
+        for (executor, index), place in self._slots.items():
             slot = self._all[place]
             key = slot.key
             if key is not None and wanted.get(key, 0) > 0 and busy[executor] > 0:
                 wanted[key] -= 1
                 busy[executor] -= 1
             else:
-                idle.append((executor, number))
+                idle.append((executor, index))
         for key, missing in wanted.items():
             # Slots of executors that last ran this job come first.
-            for executor, number in sorted(idle, key=lambda each: last[each[0]] != key[0]):
+            for executor, index in sorted(idle, key=lambda name: last[name[0]] != key[0]):
                 if not missing:
                     break
                 if busy[executor] <= 0:
                     continue
                 busy[executor] -= 1
                 missing -= 1
-                idle.remove((executor, number))
-                slot = self._all[self._slots[executor, number]]
+                idle.remove((executor, index))
+                slot = self._all[self._slots[executor, index]]
                 start_ms = max(self._before_ms, slot.idle_ms)
                 if slot.key is not None:
                     # The slot changed stages at an unknown time since the last question.
                     start_ms = (self._before_ms + self._time_ms) / 2
                     self._end(slot, start_ms)
-                self._begin(self._slots[executor, number], key, start_ms)
-        for each in idle:
-            self._end(self._all[self._slots[each]])
+                self._begin(self._slots[executor, index], key, start_ms)
+        for name in idle:
+            self._end(self._all[self._slots[name]])
 
     def _begin(self, place: int, key: _Key, start_ms: float) -> None:
         slot = self._all[place]
@@ -279,10 +283,10 @@ class _DriverReplay:
             for stage in job_state.stages.values():
                 spans = self._spans.get((job_state.message.id, stage.id), [])
                 ran = _shared(spans, min(stage.done + stage.running, stage.tasks))
-                for span, number, of in ran:
+                for span, index, of in ran:
                     length = (span.end_ms - span.start_ms) / of
-                    start_ms, end_ms = (span.start_ms + at * length - first_ms for at in (number, number + 1))
-                    wave = Wave.REST if number else Wave.FIRST
+                    start_ms, end_ms = (span.start_ms + at * length - first_ms for at in (index, index + 1))
+                    wave = Wave.REST if index else Wave.FIRST
                     rows.append((start_ms, end_ms, span.slot, wave, span.held))
                 rows += [never] * (max(stage.tasks, 1) - len(ran))
         starts, finishes, executors, waves, parallelism = zip(*rows, strict=True)
@@ -310,8 +314,8 @@ def replayed(lines: Iterable[Line]) -> list[Replayed]:
             drivers[service, line.driver].ask(line)
         elif isinstance(line, Answered) and (service, line.driver) in drivers:
             drivers[service, line.driver].answer(line)
-    found = (each.replayed() for each in drivers.values())
-    return [each for each in found if each is not None]
+    replays = (driver.replayed() for driver in drivers.values())
+    return [replay for replay in replays if replay is not None]
 
 
 def _shared(spans: list[_Span], tasks: int) -> list[tuple[_Span, int, int]]:
@@ -329,7 +333,7 @@ def _shared(spans: list[_Span], tasks: int) -> list[tuple[_Span, int, int]]:
     counts = 1 + np.floor(share).astype(np.int64)
     counts[np.argsort(counts - share, kind="stable")[: tasks - counts.sum()]] += 1
     pairs = zip(kept, counts, strict=True)
-    return [(span, number, int(count)) for span, count in pairs for number in range(count)]
+    return [(span, index, int(count)) for span, count in pairs for index in range(count)]
 
 
 def _completion_ms(job_state: _JobState) -> float:
@@ -343,9 +347,11 @@ def _completion_ms(job_state: _JobState) -> float:
 def _sequence(jobs: list[_JobState], first_ms: float) -> JobSequence:
     profiles = []
     for job_state in jobs:
-        place = {stage: number for number, stage in enumerate(job_state.stages)}
+        index_of = {stage: index for index, stage in enumerate(job_state.stages)}
         pairs = ((parent, stage.id) for stage in job_state.stages.values() for parent in stage.parents)
-        edges = sorted({(place[one], place[other]) for one, other in pairs if one in place and one != other})
+        edges = sorted(
+            {(index_of[one], index_of[other]) for one, other in pairs if one in index_of and one != other}
+        )
         stages = tuple(
             StageProfile(max(stage.tasks, 1), TaskDurations.constant(stage.mean_ms or 0.0), stage.name)
             for stage in job_state.stages.values()
@@ -362,21 +368,21 @@ def live_report(found: Sequence[Replayed]) -> Report:
         ("Application", "Jobs", "Slots", "Questions", "Decisions", "Mean JCT", "p95 JCT", "Utilised"),
         (
             (
-                *(one_line(each.name), len(each.record.sequence), each.record.config.num_executors),
-                *(each.questions, each.record.num_decisions, each.record.mean_jct_ms / 1000),
-                *(each.record.jct_percentile_ms(95) / 1000, each.record.utilisation),
+                *(one_line(replay.name), len(replay.record.sequence), replay.record.config.num_executors),
+                *(replay.questions, replay.record.num_decisions, replay.record.mean_jct_ms / 1000),
+                *(replay.record.jct_percentile_ms(95) / 1000, replay.record.utilisation),
             )
-            for each in found
+            for replay in found
         ),
         (*[".0f"] * 4, ".1f", ".1f", ".1%"),
         unknown="nan",
     )
     pictures: dict[str, Callable[[], Figure]] = {}
-    for number, each in enumerate(found[:MOST_PICTURES], start=1):
+    for index, replay in enumerate(found[:MOST_PICTURES], start=1):
         # Matplotlib reads text between dollar signs as a formula.
-        title = one_line(each.name).replace("$", r"\$")
-        pictures[f"schedule-{number}"] = partial(plot_schedule, each.record, title)
-        pictures[f"jobs-in-system-{number}"] = partial(plot_jobs_in_system, {title: each.record})
+        title = one_line(replay.name).replace("$", r"\$")
+        pictures[f"schedule-{index}"] = partial(plot_schedule, replay.record, title)
+        pictures[f"jobs-in-system-{index}"] = partial(plot_jobs_in_system, {title: replay.record})
     notes = [
         "Times are seconds. Start times of tasks are more precise with more frequent questions of the driver."
     ]
@@ -388,14 +394,14 @@ def live_report(found: Sequence[Replayed]) -> Report:
 def _json(found: Sequence[Replayed]) -> str:
     drivers = [
         {
-            "name": each.name,
-            "application": each.application,
-            "policy": each.policy,
-            "questions": each.questions,
-            "decisions": each.record.num_decisions,
-            "slots": each.record.config.num_executors,
-            "jobs": json.loads(each.record.jobs().to_json(orient="records")),
+            "name": replay.name,
+            "application": replay.application,
+            "policy": replay.policy,
+            "questions": replay.questions,
+            "decisions": replay.record.num_decisions,
+            "slots": replay.record.config.num_executors,
+            "jobs": json.loads(replay.record.jobs().to_json(orient="records")),
         }
-        for each in found
+        for replay in found
     ]
     return json.dumps({"drivers": drivers}, indent=2)

@@ -64,12 +64,12 @@ def read_token(path: Path) -> str:
             with os.fdopen(handle, "w") as file:
                 file.write(secrets.token_urlsafe(32) + "\n")
         with TextIOWrapper(open_regular(path), encoding="utf-8") as file:
-            found = os.fstat(file.fileno())
-            if default and found.st_uid != os.geteuid():
+            status = os.fstat(file.fileno())
+            if default and status.st_uid != os.geteuid():
                 raise ServeError(
                     f"{path}: this token file belongs to another user; check HOME or choose a file with --token-file"
                 )
-            if stat.S_IMODE(found.st_mode) & 0o077:
+            if stat.S_IMODE(status.st_mode) & 0o077:
                 raise ServeError(f"{path}: other users can read this token file: chmod 600 it")
             token = file.read(MOST_CHARACTERS + 2).strip()
     except UnicodeDecodeError:
@@ -137,9 +137,9 @@ def warm_up(make_scheduler: Callable[[], DecidesStages]) -> None:
         Stage(id=1, state="waiting", tasks=2, done=0, running=0, pending=2, parents=(0,)),
     )
     jobs = tuple(
-        Job(id=str(number), submitted_time_ms=number * 1e4, running=1, stages=stages) for number in range(2)
+        Job(id=str(index), submitted_time_ms=index * 1e4, running=1, stages=stages) for index in range(2)
     )
-    executors = tuple(Executor(id=str(number), slots=1, running=number % 2, job="0") for number in range(4))
+    executors = tuple(Executor(id=str(index), slots=1, running=index % 2, job="0") for index in range(4))
     state = State(type="state", seq=0, time_ms=1e5, executors=executors, jobs=jobs)
     Driver(make_scheduler(), History(), itertools.count(), itertools.count()).decide(state)
 

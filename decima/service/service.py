@@ -122,31 +122,31 @@ def free_slots(state: State, jobs: Sequence[LiveJob]) -> tuple[int, list[int]]:
         Number of free slots outside live jobs, and for each live job the number of free slots that ran its tasks
         last. Free slots of a job without pending tasks count as outside.
     """
-    place = {job.message.id: number for number, job in enumerate(jobs) if any(job.pending)}
+    index_of = {job.message.id: position for position, job in enumerate(jobs) if any(job.pending)}
     common, waiting = 0, [0] * len(jobs)
     for executor in state.executors:
         free = executor.slots - executor.running
         if executor.leaving or free <= 0:
             continue
-        number = -1 if executor.job is None else place.get(executor.job, -1)
-        if number < 0:
+        index = -1 if executor.job is None else index_of.get(executor.job, -1)
+        if index < 0:
             common += free
         else:
-            waiting[number] += free
+            waiting[index] += free
     return common, waiting
 
 
 def _decide(snapshot: Snapshot, scheduler: DecidesStages) -> None:
     """Offer all free slots, then the executors that run the last tasks of their stage."""
     free = snapshot.common + sum(snapshot.waiting)
-    places = range(len(snapshot.jobs))
+    job_rows = range(len(snapshot.jobs))
     snapshot.offer_all(scheduler)
     if snapshot.launched == free:
-        for place in places:
-            if finishing := snapshot.finishing(place):
-                snapshot.offer(scheduler, place, finishing)
+        for job in job_rows:
+            if finishing := snapshot.finishing(job):
+                snapshot.offer(scheduler, job, finishing)
     elif snapshot.stalled:
-        for source in (-1, *places):
+        for source in (-1, *job_rows):
             if not snapshot.launched:
                 snapshot.offer_free(scheduler, source, last_call=True)
 
@@ -154,19 +154,19 @@ def _decide(snapshot: Snapshot, scheduler: DecidesStages) -> None:
 def _answer(snapshot: Snapshot, seq: int, released: Sequence[int] | None = None) -> Answer:
     """Return the answer. ``released``: for each job, number of running tasks whose slots it does not refill."""
     slots: dict[int, int] = {}
-    for place, job in enumerate(snapshot.jobs):
-        less = 0 if released is None else released[place]
-        for stage, number in enumerate(job.ids):
-            if number is not None and job.running[stage] and job.pending[stage]:
+    for index, job in enumerate(snapshot.jobs):
+        less = 0 if released is None else released[index]
+        for stage, stage_id in enumerate(job.ids):
+            if stage_id is not None and job.running[stage] and job.pending[stage]:
                 fewer = min(less, job.running[stage])
                 less -= fewer
-                slots[number] = job.running[stage] + snapshot.committed[place][stage] - fewer
+                slots[stage_id] = job.running[stage] + snapshot.committed[index][stage] - fewer
     limits: dict[str, int] = {}
     for choice in snapshot.choices:
         job = snapshot.jobs[choice.job]
         committed = snapshot.committed[choice.job]
-        if (number := job.ids[choice.stage]) is not None:
-            slots[number] = job.running[choice.stage] + committed[choice.stage]
+        if (stage_id := job.ids[choice.stage]) is not None:
+            slots[stage_id] = job.running[choice.stage] + committed[choice.stage]
         # The policy's limit alone would delay new tasks while executors run the last tasks of another stage.
         limits[job.message.id] = max(choice.limit, sum(job.running) + sum(committed))
     stages = tuple(StageOrder.model_construct(id=stage, slots=most) for stage, most in slots.items())
@@ -411,4 +411,4 @@ def _other_protocol(line: bytes) -> str:
 
 def one_line(text: str) -> str:
     """Return a text with spaces for control characters, which could break a line or control a terminal."""
-    return "".join(each if each.isprintable() else " " for each in text)[:MOST_SHOWN]
+    return "".join(character if character.isprintable() else " " for character in text)[:MOST_SHOWN]

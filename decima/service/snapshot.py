@@ -98,20 +98,20 @@ class Snapshot:
         self._chosen: set[int] = set()
         self._profiles = tuple(job.profile for job in jobs)
         pools = [job.message.pool or DEFAULT_TENANT for job in jobs]
-        known = known_pools or {}
-        has_pools = bool(known) or any(job.message.pool for job in jobs)
+        pools_known = known_pools or {}
+        has_pools = bool(pools_known) or any(job.message.pool for job in jobs)
         names = sorted(set(pools)) if has_pools else ()
-        self.tenants = tuple(known.get(each, Tenant(each)) for each in names)
-        places = {tenant.name: place for place, tenant in enumerate(self.tenants)}
-        self.tenant = [places.get(each, 0) for each in pools]
+        self.tenants = tuple(pools_known.get(name, Tenant(name)) for name in names)
+        tenant_index = {tenant.name: index for index, tenant in enumerate(self.tenants)}
+        self.tenant = [tenant_index.get(pool, 0) for pool in pools]
         self._job_rows = np.zeros(len(jobs), dtype=JOB)
         self._stage_rows = np.zeros(self._first[-1], dtype=STAGE)
         self._num_schedulable = [0] * len(jobs)
         self._fill_rows()
-        for place, count in enumerate(self._coming):
-            self._claim(place, count)
-        for place in range(len(jobs)):
-            self._refresh(place)
+        for index, count in enumerate(self._coming):
+            self._claim(index, count)
+        for index in range(len(jobs)):
+            self._refresh(index)
 
     @property
     def num_schedulable(self) -> int:
@@ -145,18 +145,18 @@ class Snapshot:
     def _awaited(self, place: int) -> int:
         """Return the number of a job's unclaimed tasks in schedulable stages that are not ready."""
         rows = self._stage_rows[self._first[place] : self._first[place + 1]]
-        found = rows["unclaimed_tasks"][(rows["schedulable"] == 1) & (rows["ready_rank"] < 0)]
-        return int(found.sum())
+        awaited = rows["unclaimed_tasks"][(rows["schedulable"] == 1) & (rows["ready_rank"] < 0)]
+        return int(awaited.sum())
 
     def _is_about_to_open(self, place: int) -> bool:
         """Return whether a stage that Spark has created waits only for running tasks of its parents."""
         job = self.jobs[place]
         return any(
             pending
-            and number is not None
+            and stage_id is not None
             and not ready
             and not any(job.pending[parent] for parent in parents)
-            for pending, number, ready, parents in zip(
+            for pending, stage_id, ready, parents in zip(
                 job.pending, job.ids, job.ready, job.profile.parents, strict=True
             )
         )
@@ -177,11 +177,11 @@ class Snapshot:
         Raises:
             SchedulingError: the scheduler made an invalid decision.
         """
-        idle = [place for place, count in enumerate(self.waiting) if count]
-        own = [place for place in idle if self._has_open_stage(place)]
-        others = [place for place in idle if place not in own]
-        for source in (*own, -1, *others):
-            if source not in others or self._free(source) > self._awaited(source):
+        idle = [index for index, count in enumerate(self.waiting) if count]
+        with_stage = [index for index in idle if self._has_open_stage(index)]
+        without_stage = [index for index in idle if index not in with_stage]
+        for source in (*with_stage, -1, *without_stage):
+            if source not in without_stage or self._free(source) > self._awaited(source):
                 self.offer_free(scheduler, source)
 
     def offer_free(self, scheduler: DecidesStages, source: int, last_call: bool = False) -> None:
@@ -196,10 +196,10 @@ class Snapshot:
     def pool_free(self) -> None:
         """Move idle executors of live jobs outside, where they are free for all jobs."""
         self.common += sum(self.waiting)
-        for place, count in enumerate(self.waiting):
-            self._held[place] -= count
-            self.waiting[place] = 0
-            self._refresh(place)
+        for index, count in enumerate(self.waiting):
+            self._held[index] -= count
+            self.waiting[index] = 0
+            self._refresh(index)
 
     def fill(self, places: Sequence[int], count: int) -> None:
         """Commit executors outside live jobs to ready stages of some jobs in order. Valid only as the last round."""
@@ -238,9 +238,9 @@ class Snapshot:
                 break
             probability = float(getattr(scheduler, "probability", math.nan))
             offered -= self._commit(source, offered, decision, probability)
-        for place in {self._job_of(row) for row in self._chosen}:
-            self._chosen -= set(range(self._first[place], self._first[place + 1]))
-            self._refresh(place)
+        for index in {self._job_of(row) for row in self._chosen}:
+            self._chosen -= set(range(self._first[index], self._first[index + 1]))
+            self._refresh(index)
         return offered
 
     def observation(self, source: int, offered: int, last_call: bool = False) -> Observation:
@@ -257,23 +257,23 @@ class Snapshot:
         row, limit = int(decision.stage), int(decision.limit)
         if not 0 <= row < len(self._stage_rows) or not self._stage_rows["schedulable"][row]:
             raise SchedulingError(f"stage {row} is not schedulable")
-        place = self._job_of(row)
-        held = self._held[place] - (offered if place == source else 0)
+        index = self._job_of(row)
+        held = self._held[index] - (offered if index == source else 0)
         if limit <= held:
             raise SchedulingError(
                 f"the limit must exceed the {held} executors that the job holds, got {limit}"
             )
-        stage = row - self._first[place]
+        stage = row - self._first[index]
         count = min(limit - held, offered, int(self._stage_rows["unclaimed_tasks"][row]))
-        self.committed[place][stage] += count
+        self.committed[index][stage] += count
         self._chosen.add(row)
-        if place != source:
-            self._held[place] += count
+        if index != source:
+            self._held[index] += count
             if source >= 0:
                 self._held[source] -= count
                 self._job_rows["executors"][source] = self._held[source]
-        self._refresh(place)
-        self.choices.append(Choice(place, stage, limit, count, source, probability))
+        self._refresh(index)
+        self.choices.append(Choice(index, stage, limit, count, source, probability))
         return count
 
     def _claim(self, place: int, count: int) -> None:
@@ -292,10 +292,10 @@ class Snapshot:
         """Fill in the job and stage rows; most columns stay constant while the question is decided."""
         rows = [
             (
-                *(place, tasks, left, left, running, done, rank if ready and left else -1),
+                *(index, tasks, left, left, running, done, rank if ready and left else -1),
                 *(0, mean_ms, 1.0, 0.0, log_sd, finished_ms),
             )
-            for place, job in enumerate(self.jobs)
+            for index, job in enumerate(self.jobs)
             for tasks, left, running, done, rank, ready, mean_ms, log_sd, finished_ms in zip(
                 *(job.tasks, job.pending, job.running, job.done, job.ranks, job.ready),
                 *(job.mean_ms, job.log_sd, job.finished_ms),

@@ -97,7 +97,7 @@ def summary_report(lines: Iterable[Line], timeout_ms: float) -> Report:
         timeout_ms: timeout of drivers, ms. Answers that took longer count as late.
     """
     counts = _Counts()
-    found = replayed(counts.passing(lines))
+    replays = replayed(counts.passing(lines))
     answers = len(counts.took_ms)
     minutes = counts.live_ms / 60_000
     summary: dict[str, Any] = {
@@ -115,16 +115,16 @@ def summary_report(lines: Iterable[Line], timeout_ms: float) -> Report:
         "refused": counts.refused,
         "decided": counts.decided,
         "unlike_fifo": counts.unlike_fifo,
-        "applications": [_application(each) for each in found],
+        "applications": [_application(replay) for replay in replays],
     }
-    tables = [_answers_table(summary), _times_table(summary), _jobs_table(found)]
+    tables = [_answers_table(summary), _times_table(summary), _jobs_table(replays)]
     return Report(tables, _notes(summary), json_text(summary))
 
 
 def _quantiles(values: Sequence[float]) -> dict[str, float] | None:
     if not values:
         return None
-    return {f"p{each}": float(np.percentile(values, each)) for each in QUANTILES}
+    return {f"p{quantile}": float(np.percentile(values, quantile)) for quantile in QUANTILES}
 
 
 def _application(each: Replayed) -> dict[str, Any]:
@@ -137,16 +137,16 @@ def _application(each: Replayed) -> dict[str, Any]:
 
 
 def _answers_table(summary: dict[str, Any]) -> Table:
-    names = dict.fromkeys(one_line(each) for each in summary["services"])
+    names = dict.fromkeys(one_line(service) for service in summary["services"])
     counts = ("late", "failed", "unanswered", "refused")
     table = new_table(
-        "; ".join(names), "Answers", "Per minute", *(each.capitalize() for each in counts), names=0
+        "; ".join(names), "Answers", "Per minute", *(count.capitalize() for count in counts), names=0
     )
     rate = summary["answers_per_minute"]
     table.add_row(
         f"{summary['answers']}",
         "-" if rate is None else f"{rate:.1f}",
-        *(f"{summary[each]}" for each in counts),
+        *(f"{summary[count]}" for count in counts),
     )
     return table
 
@@ -154,16 +154,16 @@ def _answers_table(summary: dict[str, Any]) -> Table:
 def _times_table(summary: dict[str, Any]) -> Table:
     unknown = dict.fromkeys(QUANTILES, math.nan)
     rows = ((name, *(summary[f"{name}_ms"] or unknown).values()) for name in ("answer", "policy"))
-    return table_of("Times, ms", ("Of", *(f"p{each}" for each in QUANTILES)), rows, ".1f")
+    return table_of("Times, ms", ("Of", *(f"p{quantile}" for quantile in QUANTILES)), rows, ".1f")
 
 
 def _jobs_table(found: Sequence[Replayed]) -> Table:
     rows = []
-    for each in found:
-        jct_s = each.record.jct_ms / 1000
+    for replay in found:
+        jct_s = replay.record.jct_ms / 1000
         done = jct_s[~np.isnan(jct_s)]
         values = [done.mean(), *np.percentile(done, QUANTILES)] if len(done) else [math.nan] * 4
-        rows.append((one_line(each.name), str(len(jct_s)), str(len(done)), *values))
+        rows.append((one_line(replay.name), str(len(jct_s)), str(len(done)), *values))
     headings = ("Application", "Jobs", "Complete", "Mean JCT", "p50", "p95", "p99")
     return table_of("Jobs", headings, rows, ".1f")
 
@@ -195,15 +195,15 @@ def live_workload(found: Iterable[Replayed], name: str) -> tuple[Workload, int]:
     profiles: list[JobProfile] = []
     names: Counter[str] = Counter()
     left_out = 0
-    for each in found:
-        for profile, complete in _measured(each.record):
+    for replay in found:
+        for profile, complete in _measured(replay.record):
             if not complete or profile is None:
                 left_out += 1
                 continue
             names[profile.name] += 1
-            number = names[profile.name]
+            count = names[profile.name]
             # Equal names get a number, as in imports of event logs; the service ignores the number in look-ups.
-            unique = profile.name if number == 1 else f"{profile.name} ({number})"
+            unique = profile.name if count == 1 else f"{profile.name} ({count})"
             profiles.append(JobProfile(unique, profile.stages, profile.edges))
     if not profiles:
         raise LogError("no job of the log is complete")
@@ -224,9 +224,9 @@ def _measured(record: EpisodeRecord) -> Iterator[tuple[JobProfile | None, bool]]
             elif not np.isnan(tasks).all():
                 mean_ms = max(float(np.nanmean(tasks)), 1.0)
                 stages[number] = StageProfile(stage.num_tasks, TaskDurations.constant(mean_ms), stage.name)
-        place = {number: index for index, number in enumerate(stages)}
-        kept = [pair for pair in profile.edges.tolist() if place.keys() >= set(pair)]
-        edges = np.array([(place[parent], place[child]) for parent, child in kept], dtype=np.int64).reshape(
+        row_of = {stage: index for index, stage in enumerate(stages)}
+        kept = [pair for pair in profile.edges.tolist() if row_of.keys() >= set(pair)]
+        edges = np.array([(row_of[parent], row_of[child]) for parent, child in kept], dtype=np.int64).reshape(
             -1, 2
         )
         measured = JobProfile(profile.name, tuple(stages.values()), edges) if stages else None

@@ -147,19 +147,19 @@ def map_in_order(
     results: dict[int, Result] = {}
     elsewhere_s = 0.0
     progress(0, sum(size))
-    for number, result, process, cpu_s in workers.map(partial(_timed, function), list(enumerate(items))):
-        results[number] = result
+    for index, result, process, cpu_s in workers.map(partial(_timed, function), list(enumerate(items))):
+        results[index] = result
         elsewhere_s += cpu_s if process != os.getpid() else 0.0
-        progress(sum(size[each] for each in results), sum(size))
-    return [results[number] for number in range(len(items))], elsewhere_s
+        progress(sum(size[index] for index in results), sum(size))
+    return [results[index] for index in range(len(items))], elsewhere_s
 
 
 def _timed(
     function: Callable[[Any, Item], Result], shared: Any, work: tuple[int, Item]
 ) -> tuple[int, Result, int, float]:
-    number, item = work
+    index, item = work
     begun = time.process_time()
-    return number, function(shared, item), os.getpid(), time.process_time() - begun
+    return index, function(shared, item), os.getpid(), time.process_time() - begun
 
 
 class _Running(NamedTuple):
@@ -182,12 +182,12 @@ class RayWorkers:
     """
 
     def __init__(self, shared: Any, spec: str, most: int | None = None) -> None:
-        number = "" if "://" in spec else spec.partition(":")[2]
-        ray = _connect(spec, int(number or 0))
+        count = "" if "://" in spec else spec.partition(":")[2]
+        ray = _connect(spec, int(count or 0))
         cpus = int(ray.cluster_resources().get("CPU", 0))
         if cpus < 1:
             raise WorkerError("the Ray cluster has no CPUs")
-        self.count = max(1, min(int(number or cpus), cpus if most is None else most))
+        self.count = max(1, min(int(count or cpus), cpus if most is None else most))
         self._ray = ray
         self._shared = ray.put(shared)
         self._make = ray.remote(num_cpus=1)(_Actor)
@@ -202,7 +202,7 @@ class RayWorkers:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for actor in (*self._idle, *(each.actor for each in self._running.values())):
+        for actor in (*self._idle, *(task.actor for task in self._running.values())):
             self._ray.kill(actor)
         self._idle, self._running = [], {}
 
@@ -221,10 +221,10 @@ class RayWorkers:
         try:
             while left:
                 while self._idle and waiting:
-                    actor, number = self._idle.pop(), waiting.popleft()
-                    tries[number] += 1
+                    actor, index = self._idle.pop(), waiting.popleft()
+                    tries[index] += 1
                     # Ray resolves references in arguments but not in lists: so an actor fetches the function once.
-                    self._running[actor.work.remote([common], work[number])] = _Running(actor, number)
+                    self._running[actor.work.remote([common], work[index])] = _Running(actor, index)
                 ready, (actor, done) = self._next()
                 self._idle.append(actor)
                 try:
@@ -245,10 +245,10 @@ class RayWorkers:
                     yield result
         finally:
             # The caller has stopped reading results: replace the busy actors.
-            for ready, each in list(self._running.items()):
-                if each.number is not None:
+            for ready, task in list(self._running.items()):
+                if task.number is not None:
                     del self._running[ready]
-                    self._ray.kill(each.actor)
+                    self._ray.kill(task.actor)
                     self._start_one()
 
     def _start_one(self) -> None:
@@ -258,7 +258,7 @@ class RayWorkers:
 
     def _next(self) -> tuple[Any, _Running]:
         """Wait for the next answer of an actor; return its reference, and the actor with its work item."""
-        works = any(each.number is not None for each in self._running.values())
+        works = any(task.number is not None for task in self._running.values())
         ready, _ = self._ray.wait(list(self._running), timeout=None if works else PATIENCE_S)
         if not ready:
             raise WorkerError(f"no Ray worker started within {PATIENCE_S:.0f} s; is a CPU free?")

@@ -247,8 +247,8 @@ def _start_worker(shared: Any, environment: dict[str, str]) -> None:
     # for each CPU.
     os.environ.clear()
     os.environ.update(environment | {THREADS: "1"})
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signal_number, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

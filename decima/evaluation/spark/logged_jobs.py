@@ -103,7 +103,7 @@ class LoggedJobs:
         begin_ms, end_ms = [], []
         for run in self.runs:
             launch_ms, stage = run.tasks["launch_ms"].to_numpy(), run.tasks["stage"].to_numpy()
-            ready_ms = np.array([each.submitted_ms for each in run.stages])[stage]
+            ready_ms = np.array([made.submitted_ms for made in run.stages])[stage]
             begin_ms.append(np.fmin(ready_ms, launch_ms))
             end_ms.append(launch_ms + run.tasks["duration_ms"].to_numpy())
         times_ms = np.unique(np.concatenate([*begin_ms, *end_ms]))
@@ -173,8 +173,8 @@ def jobs_by_application(imported: SparkImport) -> list[LoggedJobs]:
 
     Applications whose logs have no executor are left out.
     """
-    known = [app for app in imported.applications if any(each.slots for each in app.executors)]
-    return _logged(imported, [[app] for app in known])
+    with_slots = [app for app in imported.applications if any(executor.slots for executor in app.executors)]
+    return _logged(imported, [[app] for app in with_slots])
 
 
 def _logged(
@@ -192,8 +192,10 @@ def _logged(
         if not any(app.queries for app in applications):
             continue
         cluster = cluster_of_logs(applications, executors, moving_delay_ms)
-        arrivals = [each for app in applications for each in _arrivals(app, cluster, len(applications) > 1)]
-        arrival_ms, runs = zip(*sorted(arrivals, key=lambda each: each[0]), strict=True)
+        arrivals = [
+            arrival for app in applications for arrival in _arrivals(app, cluster, len(applications) > 1)
+        ]
+        arrival_ms, runs = zip(*sorted(arrivals, key=lambda arrival: arrival[0]), strict=True)
         levels = LEVELS if len(applications) > 1 else (executors,) if executors else ()
         names = tuple(name_of[id(run)] for run in runs)
         profiles, modelled = [], []
@@ -206,14 +208,14 @@ def _logged(
             measured = run.tasks.groupby("stage")["level"].unique()
             modelled.append(
                 tuple(
-                    np.setdiff1d(stage.durations.levels, measured[place])
-                    for place, stage in enumerate(profile.stages)
+                    np.setdiff1d(stage.durations.levels, measured[index])
+                    for index, stage in enumerate(profile.stages)
                 )
             )
             profiles.append(_with_cold_starts(profile, run) if cluster.moving_delay_ms == 0 else profile)
         as_logged = not executors and len(applications) == 1
         slots = np.array(list(_slots_over_time(applications).items()) if as_logged else np.empty((0, 2)))
-        found = LoggedJobs(
+        logged = LoggedJobs(
             applications=tuple(applications),
             cluster=cluster,
             runs=runs,
@@ -223,7 +225,7 @@ def _logged(
             modelled=tuple(modelled),
             slots=slots,
         )
-        jobs.append(found)
+        jobs.append(logged)
     return jobs
 
 
@@ -242,19 +244,19 @@ def _with_cold_starts(profile: JobProfile, run: SparkQuery) -> JobProfile:
     Durations of the fresh wave become durations of the first wave, in the proportion of the run: a job that warmed up
     new executors in the log does so under every scheduler.
     """
-    place, wave, level = (run.tasks[name].to_numpy() for name in ("stage", "wave", "level"))
+    stage_of, wave, level = (run.tasks[name].to_numpy() for name in ("stage", "wave", "level"))
     stages = []
-    for number, stage in enumerate(profile.stages):
-        fresh, first, rest = (stage.durations.table(each) for each in Wave)
-        for modelled in set(fresh) - set(level[place == number].tolist()):
+    for index, stage in enumerate(profile.stages):
+        fresh, first, rest = (stage.durations.table(wave) for wave in Wave)
+        for modelled in set(fresh) - set(level[stage_of == index].tolist()):
             num_fresh, num_first = (
-                int(((place == number) & (wave == each)).sum()) for each in (Wave.FRESH, Wave.FIRST)
+                int(((stage_of == index) & (wave == wave_id)).sum()) for wave_id in (Wave.FRESH, Wave.FIRST)
             )
             fresh[modelled] = np.repeat(fresh[modelled], num_fresh)
             first[modelled] = np.repeat(first[modelled], num_first if num_fresh else 1)
-        either = {each: [*fresh[each], *first[each]] for each in fresh}
+        either = {level: [*fresh[level], *first[level]] for level in fresh}
         tables = (
-            {each: list(durations) for each, durations in table.items() if len(durations)}
+            {level: list(durations) for level, durations in table.items() if len(durations)}
             for table in (either, rest)
         )
         durations = TaskDurations.from_tables({}, *tables, mean_ms=stage.durations.given_mean_ms)
@@ -266,8 +268,8 @@ def _at_level(profile: JobProfile, level: int) -> JobProfile:
     """Return the job with the durations of one parallelism level, whatever number of executors it holds."""
     stages = []
     for stage in profile.stages:
-        known, here = stage.durations, stage.durations.levels == level
-        durations = replace(known, levels=known.levels[here], cells=known.cells[:, here])
+        measured, here = stage.durations, stage.durations.levels == level
+        durations = replace(measured, levels=measured.levels[here], cells=measured.cells[:, here])
         stages.append(replace(stage, durations=durations))
     return replace(profile, stages=tuple(stages))
 
@@ -330,20 +332,20 @@ def _slots_over_time(applications: Sequence[SparkApplication]) -> dict[float, in
     """Return the number of task slots from each change on, by its time in ms since 1970, ascending."""
     changes = []
     for app in applications:
-        for each in app.executors:
-            begins = each.registered_ms if math.isfinite(each.registered_ms) else app.start_ms
-            ends = each.removed_ms if math.isfinite(each.removed_ms) else app.end_ms
-            changes.append((begins if math.isfinite(begins) else -math.inf, each.slots))
+        for executor in app.executors:
+            begins = executor.registered_ms if math.isfinite(executor.registered_ms) else app.start_ms
+            ends = executor.removed_ms if math.isfinite(executor.removed_ms) else app.end_ms
+            changes.append((begins if math.isfinite(begins) else -math.inf, executor.slots))
             if math.isfinite(ends):
-                changes.append((ends, -each.slots))
+                changes.append((ends, -executor.slots))
     changes.sort()
     counts = accumulate(change for _, change in changes)
     return dict(zip((time_ms for time_ms, _ in changes), counts, strict=True))
 
 
 def _began_ms(app: SparkApplication) -> float:
-    known = [app.start_ms, *(query.start_ms for query in app.queries)]
-    return min((each for each in known if math.isfinite(each)), default=0.0)
+    times_ms = [app.start_ms, *(query.start_ms for query in app.queries)]
+    return min((time_ms for time_ms in times_ms if math.isfinite(time_ms)), default=0.0)
 
 
 def _ended_ms(app: SparkApplication) -> float:
@@ -401,10 +403,10 @@ def predict_held_out(
         if run.complete and len(group.runs) > 1 and id(run) in alone
     ]
     rows = []
-    for done, (name, run, others) in enumerate(pairs):
+    for done, (name, run, training) in enumerate(pairs):
         on_step(done, len(pairs))
         executors = int(run.tasks["level"].max())
-        profile = modelled_profile(imported.model, others, levels=[executors], name=name)
+        profile = modelled_profile(imported.model, training, levels=[executors], name=name)
         cluster = ClusterConfig(executors, moving_delay_ms=0.0)
         if (run.tasks["wave"] != Wave.FRESH).all():
             profile, cluster = on_warm_executors(profile), replace(cluster, warmup_delay_ms=0.0)
@@ -413,7 +415,7 @@ def predict_held_out(
             for seed in range(num_seeds)
         ]
         slower = imported.model.contention.get(executors, 1.0)
-        driver_ms = np.mean([each.planning_ms + each.driver_lag_ms + each.result_ms for each in others.runs])
+        driver_ms = np.mean([run.planning_ms + run.driver_lag_ms + run.result_ms for run in training.runs])
         times = (run.wall_ms, float(np.mean(predicted)) * slower, float(driver_ms))
         rows.append((name, run.application_id, executors, *times))
     columns = ["query", "application", "executors", "measured_ms", "predicted_ms", "driver_ms"]

@@ -115,10 +115,10 @@ class WhatIf:
         ``LoggedJobs``), ``measured_s``, ``as_it_ran_s``, and the mean JCT under each scheduler, float64, s.
         """
         result = self._means("cluster").assign(
-            applications=[", ".join(app.name for app in each.applications) for each in self.logged],
-            executors=[each.cluster.num_executors for each in self.logged],
-            ran_under=[each.ran_under for each in self.logged],
-            why_equal=[each.why_equal for each in self.logged],
+            applications=[", ".join(app.name for app in logged.applications) for logged in self.logged],
+            executors=[logged.cluster.num_executors for logged in self.logged],
+            ran_under=[logged.ran_under for logged in self.logged],
+            why_equal=[logged.why_equal for logged in self.logged],
         )
         texts = ["applications", "executors", "jobs", "ran_under", "why_equal"]
         return result[[*texts, "measured_s", "as_it_ran_s", *self.jct_ms]]
@@ -130,8 +130,8 @@ class WhatIf:
         (int64), ``measured_s`` and ``simulated_s`` (mean JCT, float64, s), and ``error`` (simulated / measured - 1).
         """
         simulated_ms = self.as_it_ran_ms.mean(axis=0)
-        known = (self.jobs["measured_ms"] > 0).to_numpy() & np.isfinite(simulated_ms)
-        groups = self.jobs.assign(simulated_ms=simulated_ms)[known].groupby("cluster")
+        is_known = (self.jobs["measured_ms"] > 0).to_numpy() & np.isfinite(simulated_ms)
+        groups = self.jobs.assign(simulated_ms=simulated_ms)[is_known].groupby("cluster")
         means = groups[["measured_ms", "simulated_ms"]].mean() / 1000
         result = means.set_axis(["measured_s", "simulated_s"], axis=1).assign(jobs=groups.size())
         error = result["simulated_s"] / result["measured_s"] - 1
@@ -161,8 +161,8 @@ class WhatIf:
         content = {
             **extra,
             "clusters": [
-                {"moving_delay_s": each.cluster.moving_delay_ms / 1000, **row}
-                for each, row in zip(self.logged, self.by_cluster().to_dict("records"), strict=True)
+                {"moving_delay_s": logged.cluster.moving_delay_ms / 1000, **row}
+                for logged, row in zip(self.logged, self.by_cluster().to_dict("records"), strict=True)
             ],
             "draws": len(next(iter(self.jct_ms.values()))),
             "held_out": {"runs": len(self.held_out.runs), "error": error.mean, "bias": bias.mean},
@@ -220,18 +220,23 @@ def simulate_what_if(
     if not set(schedulers) & set(SPARKS_OWN):
         raise CompareError(f"one of the schedulers must be {' or '.join(SPARKS_OWN)}")
     errors = _error_factors(held_out)
-    largest = max(logged, key=lambda each: len(each.runs))
+    largest = max(logged, key=lambda of_cluster: len(of_cluster.runs))
     training = (
         _sequence(largest, slice(None), _drawn(errors, TRAINING_SEEDS + draw), TRAINING_SEEDS + draw)
         for draw in range(TRAINING)
     )
     specs, setting = tuned(schedulers, largest.cluster, training)
-    job_of = {id(run): job for job, run in enumerate(run for each in logged for run in each.runs)}
+    job_of = {id(run): job for job, run in enumerate(run for of_cluster in logged for run in of_cluster.runs)}
     in_periods, as_it_ran = (
         [
-            (each, period, each.cluster_in(period), [job_of[id(run)] for run in each.runs[period]])
-            for each in group
-            for period in each.periods()
+            (
+                of_logged,
+                period,
+                of_logged.cluster_in(period),
+                [job_of[id(run)] for run in of_logged.runs[period]],
+            )
+            for of_logged in group
+            for period in of_logged.periods()
         ]
         for group in (logged, jobs_by_application(imported))
     )
@@ -239,12 +244,12 @@ def simulate_what_if(
     as_it_ran_ms = np.full((num_draws, len(job_of)), np.nan)
     for draw in range(num_draws):
         factor = _drawn(errors, seed + draw)
-        for each, period, cluster, jobs in in_periods:
-            sequence = _sequence(each, period, factor, seed + draw)
+        for of_logged, period, cluster, jobs in in_periods:
+            sequence = _sequence(of_logged, period, factor, seed + draw)
             for name, spec in specs.items():
-                jct_ms[name][draw, jobs] = _jct_ms(each, period, cluster, sequence, name, spec)
-        for each, period, cluster, jobs in as_it_ran:
-            as_it_ran_ms[draw, jobs] = _as_it_ran_ms(each, period, cluster, seed + draw)
+                jct_ms[name][draw, jobs] = _jct_ms(of_logged, period, cluster, sequence, name, spec)
+        for of_logged, period, cluster, jobs in as_it_ran:
+            as_it_ran_ms[draw, jobs] = _as_it_ran_ms(of_logged, period, cluster, seed + draw)
         on_step(draw + 1, num_draws)
     workload = _as_they_came(imported.workload, largest)
     conditions = Conditions(workload=workload, cluster=largest.cluster, num_experiments=1)
@@ -258,9 +263,11 @@ def _jct_ms(
 ) -> NDArray[np.float64]:
     """Simulate a period under a scheduler; return its JCTs, from a job's start to its end, float64 [jobs], ms."""
     cluster, of_simulator = as_simulated(cluster, name, spec)
-    own = _sparks_order(name, logged.runs[period]) if cluster.moving_delay_ms == 0 else None
+    spark_order = _sparks_order(name, logged.runs[period]) if cluster.moving_delay_ms == 0 else None
     record = (
-        run_scheduler(cluster, sequence, of_simulator) if own is None else run_episode(cluster, sequence, own)
+        run_scheduler(cluster, sequence, of_simulator)
+        if spark_order is None
+        else run_episode(cluster, sequence, spark_order)
     )
     return _from_start_to_end_ms(logged, period, record)
 
@@ -300,9 +307,7 @@ def _sparks_order(name: str, runs: Sequence[SparkQuery]) -> Scheduler | None:
     if SPARKS_OWN[name] == "fifo":
         return _fifo(runs)
     # FAIR is simulated with one pool per job, whatever the pools in the log are.
-    return SparkPools(
-        [f"{run.pool} {number}" if run.pool else str(number) for number, run in enumerate(runs)]
-    )
+    return SparkPools([f"{run.pool} {index}" if run.pool else str(index) for index, run in enumerate(runs)])
 
 
 def _fifo(runs: Sequence[SparkQuery]) -> SparkFifo:
@@ -327,10 +332,10 @@ def _error_factors(held_out: HeldOut) -> NDArray[np.float64]:
     deviations of the logarithms (estimated from the median absolute deviation), so that they do not change the others.
     """
     measured_ms, predicted_ms = (held_out.runs[name] for name in ("measured_ms", "predicted_ms"))
-    known = (measured_ms > 0) & (predicted_ms > 0)
-    if not known.any():
+    measured = (measured_ms > 0) & (predicted_ms > 0)
+    if not measured.any():
         return np.ones(1)
-    logs = np.log((measured_ms / predicted_ms)[known].to_numpy(dtype=np.float64))
+    logs = np.log((measured_ms / predicted_ms)[measured].to_numpy(dtype=np.float64))
     logs -= np.median(logs)
     most = 3 * 1.4826 * np.median(np.abs(logs))
     factors = np.exp(logs.clip(-most, most))
@@ -378,13 +383,13 @@ def _as_measured(logged: Sequence[LoggedJobs]) -> pd.DataFrame:
     tables = [
         pd.DataFrame(
             {
-                "query": each.names,
-                "cluster": number,
-                "arrival_ms": each.submitted_ms,
-                "measured_ms": each.measured_ms,
+                "query": logged_jobs.names,
+                "cluster": index,
+                "arrival_ms": logged_jobs.submitted_ms,
+                "measured_ms": logged_jobs.measured_ms,
             }
         )
-        for number, each in enumerate(logged)
+        for index, logged_jobs in enumerate(logged)
     ]
     jobs = pd.concat(tables, ignore_index=True)
     return jobs.assign(arrival_ms=jobs["arrival_ms"] - jobs["arrival_ms"].min())

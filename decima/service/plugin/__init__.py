@@ -44,17 +44,17 @@ def javac() -> Path:
         PluginError: no compiler is installed.
     """
     home = Path(os.environ.get("JAVA_HOME", "")) / "bin" / "javac"
-    found = str(home) if "JAVA_HOME" in os.environ and home.is_file() else shutil.which("javac")
-    if found is None:
+    path = str(home) if "JAVA_HOME" in os.environ and home.is_file() else shutil.which("javac")
+    if path is None:
         raise PluginError("javac is not installed; compiling the plugin needs a JDK, version 9 or later")
-    return Path(found)
+    return Path(path)
 
 
 def release(compiler: Path) -> int:
     """Return the release of a Java compiler, such as 17; 0 if unknown. Class files may differ between releases."""
     told = subprocess.run([str(compiler), "-version"], capture_output=True, text=True, check=False)
-    found = re.search(r"javac (\d+)", told.stdout + told.stderr)
-    return int(found.group(1)) if found else 0
+    match = re.search(r"javac (\d+)", told.stdout + told.stderr)
+    return int(match.group(1)) if match else 0
 
 
 def build(spark: Path, out: Path = JAR) -> Path:
