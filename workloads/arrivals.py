@@ -126,6 +126,7 @@ class JobSequence:
         prior: distribution of the workload from which the jobs are drawn; by default the distribution of these jobs.
         attributes: attributes of each job; empty if no job has any.
         tenants: tenants of the jobs; by default the tenants that the jobs name, sorted; empty if no job names one.
+        library: profiles from which the jobs are drawn; by default those of these jobs, each once.
 
     Raises:
         WorkloadError: there is no job, numbers of arrivals and jobs differ, arrivals do not ascend, a deadline is
@@ -138,6 +139,7 @@ class JobSequence:
     prior: WorkPrior | None = None
     attributes: tuple[JobAttributes, ...] = ()
     tenants: tuple[Tenant, ...] = ()
+    library: tuple[JobProfile, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "profiles", check_all(self.profiles, JobProfile, "profiles", WorkloadError))
@@ -158,6 +160,8 @@ class JobSequence:
         _check_seed(self.seed)
         if self.prior is not None:
             check_instance(self.prior, WorkPrior, "prior", WorkloadError)
+        library = check_all(self.library, JobProfile, "library", WorkloadError)
+        object.__setattr__(self, "library", library or tuple(dict.fromkeys(self.profiles)))
         arrival.setflags(write=False)
         object.__setattr__(self, "arrival_ms", arrival)
         self._check_attributes()
@@ -317,7 +321,7 @@ def _sampled(
         if drift.profiles:
             others = random.integers(len(drift.profiles), size=num_jobs)
             jobs[first:] = [drift.profiles[index] for index in others[first:]]
-    return JobSequence(tuple(jobs), arrival_ms, seed, WorkPrior.of(profiles))
+    return JobSequence(tuple(jobs), arrival_ms, seed, WorkPrior.of(profiles), library=profiles)
 
 
 def _times(arrival_ms: ArrayLike) -> NDArray[np.float64]:

@@ -316,7 +316,7 @@ class JobProfile:
         is_sorted = bool((edges[:, 0] < edges[:, 1]).all())  # parents first: there is no cycle
         if not is_sorted:
             try:
-                self._bottom_up()
+                _ = self.children_first
             except CycleError as error:
                 *cycle, _ = error.args[1]  # from child to parent
                 first = cycle.index(min(cycle)) + 1
@@ -390,15 +390,16 @@ class JobProfile:
         path_rank.setflags(write=False)
         return path_rank
 
-    def _bottom_up(self) -> list[int]:
-        """Return the stages, children before their parents; raise ``CycleError`` if there is no such order."""
+    @cached_property
+    def children_first(self) -> list[int]:
+        """The stages in an order in which children come before their parents."""
         if (self.edges[:, 0] < self.edges[:, 1]).all():  # the usual case, found fast
             return list(reversed(range(self.num_stages)))
         return list(TopologicalSorter(dict(enumerate(self.children))).static_order())
 
     def _longest_path(self, lengths: list[float]) -> NDArray[np.float64]:
         path = np.array(lengths)
-        for stage in self._bottom_up():
+        for stage in self.children_first:
             path[stage] += max((path[child] for child in self.children[stage]), default=0.0)
         path.setflags(write=False)
         return path

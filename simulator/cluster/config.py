@@ -127,8 +127,14 @@ class Knowledge:
     )
     unknown: Annotated[Number, Field(ge=0, le=1)] = described(
         0.0,
-        "Share of jobs without history; their estimate is the workload's typical task time.",
+        "Share of jobs without history.",
         metavar="SHARE",
+    )
+    estimator: Literal["forest", "typical"] = described(
+        "forest",
+        "Estimates of jobs without history: forest predicts the task times of each stage from the DAG and from "
+        "numbers of tasks, learned from the workload's other jobs; typical is the workload's typical task time, "
+        "which workloads of few jobs get in any case.",
     )
 
     def __str__(self) -> str:
@@ -141,7 +147,7 @@ class Knowledge:
     @property
     def is_exact(self) -> bool:
         """Whether schedulers know the exact task times and numbers of tasks."""
-        return self == EXACT
+        return not (self.job_error or self.stage_error or self.task_count_error or self.unknown)
 
 
 EXACT = Knowledge()

@@ -11,6 +11,7 @@ import math
 import zlib
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,9 @@ from simulator.cluster.config import Knowledge
 from workloads.arrivals import JobSequence, RandomStream, WorkPrior, random_stream
 from workloads.errors import LONGEST_MS
 from workloads.job import MOST_TASKS, JobProfile, TaskDurations, Wave
+
+if TYPE_CHECKING:
+    from simulator.cluster.stage_times import Prediction
 
 #: The work, in ms, of profiles that schedulers see is a power of this, as schedulers cache results by profile.
 STEP = 2.0
@@ -56,10 +60,17 @@ def draw_estimates(sequence: JobSequence, knowledge: Knowledge) -> list[Estimate
     """
     estimates, prior = [], sequence.work_prior
     typical = typical_durations(sequence.profiles) if knowledge.unknown else None
+    predictor = None
+    if knowledge.unknown and knowledge.estimator == "forest":
+        from simulator.cluster.stage_times import predictor_of
+
+        predictor = predictor_of(sequence.library)
     for job, profile in enumerate(sequence.profiles):
         uniform, log_factor, variant = _draws(sequence.seed, job)
         noisy = _noisy(profile, knowledge.stage_error, knowledge.task_count_error, variant)
-        if uniform < knowledge.unknown:
+        if uniform < knowledge.unknown and predictor is not None:
+            estimates.append(from_prediction(noisy, predictor.predict(noisy), typical))
+        elif uniform < knowledge.unknown:
             estimates.append(without_history(noisy, prior, typical))
         else:
             factor = math.exp(knowledge.job_error * log_factor)
@@ -137,6 +148,33 @@ def without_history(profile: JobProfile, prior: WorkPrior, typical: TaskDuration
     job_var, stage_var = prior.task_sd_log**2, prior.stage_sd_log**2
     shape = _with_durations(profile, TaskDurations.constant(1.0) if typical is None else typical)
     return Estimate(shape, task_ms, log_work, job_var, stage_var, is_scaled=True)
+
+
+def from_prediction(
+    profile: JobProfile, prediction: Prediction, typical: TaskDurations | None = None
+) -> Estimate:
+    """Estimate a job without history by predicted task times of its stages.
+
+    Args:
+        profile: the job; its task times are not used.
+        prediction: predicted task times.
+        typical: durations by wave and parallelism, relative to their mean; see ``typical_durations``. By default all
+            durations are equal.
+    """
+    log_work = math.log(max(float(_tasks(profile)[0] @ prediction.task_ms), SHORTEST_MS))
+    shape = _with_task_ms(profile, TaskDurations.constant(1.0) if typical is None else typical, prediction)
+    return Estimate(
+        shape, prediction.task_ms, log_work, prediction.job_var, prediction.stage_var, is_scaled=True
+    )
+
+
+@lru_cache(maxsize=5_000)
+def _with_task_ms(profile: JobProfile, durations: TaskDurations, prediction: Prediction) -> JobProfile:
+    stages = [
+        replace(stage, durations=_multiplied(durations, task_ms))
+        for stage, task_ms in zip(profile.stages, prediction.task_ms.tolist(), strict=True)
+    ]
+    return replace(profile, stages=tuple(stages))
 
 
 @lru_cache(maxsize=64)

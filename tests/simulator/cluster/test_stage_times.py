@@ -1,0 +1,168 @@
+"""Predictions of task times from the DAGs of jobs that have not run."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.ensemble import RandomForestRegressor
+
+from decima.schedulers import Fair
+from simulator import ClusterConfig, run_episode
+from simulator.cluster.config import Knowledge
+from simulator.cluster.estimates import draw_estimates
+from simulator.cluster.stage_times import (
+    GROUPS,
+    LEAF,
+    SHARE,
+    TREES,
+    Predictor,
+    fit_forest,
+    predictor_of,
+    stage_features,
+    templates,
+)
+from workloads import JobProfile, StageProfile, TaskDurations, batch_arrivals, embedded_tpch, scaled, trace_arrivals
+from workloads.sources.synthetic import random_dag
+
+QUERIES = embedded_tpch(sizes=["2g", "20g"])
+
+
+def job(name: str, seed: int, noise: float = 0.0) -> JobProfile:
+    """Return a random DAG whose task times depend on numbers of tasks and parents, up to noise."""
+    random = np.random.default_rng(seed)
+    edges, num_tasks = random_dag(6, random), random.integers(1, 200, size=6)
+    task_ms = (
+        100.0 * num_tasks * (1 + np.bincount(edges[:, 1], minlength=6)) * np.exp(noise * random.standard_normal(6))
+    )
+    stages = [
+        StageProfile(count, TaskDurations.constant(ms))
+        for count, ms in zip(num_tasks.tolist(), task_ms.tolist(), strict=True)
+    ]
+    return JobProfile(name, tuple(stages), edges)
+
+
+def with_times(profile: JobProfile, factor: float) -> JobProfile:
+    return scaled(profile, durations=factor)
+
+
+def test_sizes_of_a_query_and_equal_dags_are_one_template() -> None:
+    q7_small, q7_large, q21 = embedded_tpch(["2g", "100g"], [7])[0], embedded_tpch(["100g"], [7])[0], QUERIES[20]
+    order = np.random.default_rng(0).permutation(q21.num_stages)
+    index = np.argsort(order)
+    reordered = JobProfile("other name", tuple(q21.stages[stage] for stage in order), index[q21.edges])
+    more_tasks = replace(scaled(q21, tasks=3), name="another name")
+    assert templates([q7_small, q21, q7_large, reordered, more_tasks]) == [0, 1, 0, 1, 2]
+
+
+def test_a_forest_has_the_values_of_the_library_that_fits_it() -> None:
+    forest = fit_forest(QUERIES)
+    fitted = RandomForestRegressor(TREES, min_samples_leaf=LEAF, max_features=SHARE, random_state=0)
+    sizes = [profile.num_stages for profile in QUERIES]
+    log_ms = np.log([stage.durations.mean_ms for profile in QUERIES for stage in profile.stages])
+    features = np.concatenate([stage_features(profile) for profile in QUERIES])
+    fitted.fit(features, log_ms, np.repeat([1 / size for size in sizes], sizes))
+    predicted_ms = np.concatenate([forest.predict(profile).task_ms for profile in QUERIES])
+    np.testing.assert_allclose(np.log(predicted_ms), fitted.predict(features), rtol=1e-6)
+
+
+def test_times_that_follow_from_the_dag_are_predicted_for_other_dags() -> None:
+    jobs = [job(f"job {seed}", seed) for seed in range(120)]
+    predictor, unseen = Predictor(jobs[:100]), jobs[100:]
+    true = np.log([profile.work_ms for profile in unseen])
+    tasks = [[stage.num_tasks for stage in profile.stages] for profile in unseen]
+    predicted = np.log(
+        [predictor.predict(profile).task_ms @ count for profile, count in zip(unseen, tasks, strict=True)]
+    )
+    assert np.std(predicted - true) < 0.3 * np.std(true)
+
+
+def test_a_prediction_does_not_know_the_jobs_of_its_template() -> None:
+    predicted = Predictor(QUERIES)
+    slow_q7 = tuple(with_times(profile, 50.0) if "-q7-" in profile.name else profile for profile in QUERIES)
+    with_slow_q7 = Predictor(slow_q7)
+    for index in (6, 28):
+        assert "-q7-" in QUERIES[index].name
+        expected = predicted.predict(QUERIES[index]).task_ms
+        np.testing.assert_array_equal(with_slow_q7.predict(slow_q7[index]).task_ms, expected)
+    others = [index for index in range(22) if index != 6]
+    assert any(
+        not np.array_equal(with_slow_q7.predict(QUERIES[index]).task_ms, predicted.predict(QUERIES[index]).task_ms)
+        for index in others
+    )
+
+
+def test_a_prediction_depends_on_neither_times_nor_the_order_of_stages() -> None:
+    predictor, q21 = Predictor(QUERIES), QUERIES[20]
+    expected = predictor.predict(q21)
+    np.testing.assert_array_equal(predictor.predict(with_times(q21, 7.0)).task_ms, expected.task_ms)
+    order = np.random.default_rng(1).permutation(q21.num_stages)
+    reordered = replace(q21, stages=tuple(q21.stages[stage] for stage in order), edges=np.argsort(order)[q21.edges])
+    again = predictor.predict(reordered)
+    np.testing.assert_allclose(again.task_ms, expected.task_ms[order], rtol=1e-12)
+    assert again.job_var == pytest.approx(expected.job_var)
+
+
+def test_intervals_contain_as_many_jobs_as_they_should() -> None:
+    jobs = [job(f"job {seed}", seed, noise=0.5) for seed in range(260)]
+    predictor = Predictor(jobs[:100])
+    deviations = []
+    for profile in jobs[100:]:
+        prediction = predictor.predict(profile)
+        work_ms = prediction.task_ms * [stage.num_tasks for stage in profile.stages]
+        concentration = ((work_ms / work_ms.sum()) ** 2).sum()
+        sd = math.sqrt(prediction.job_var + prediction.stage_var * concentration)
+        deviations.append(abs(math.log(profile.work_ms / work_ms.sum())) / sd)
+    assert 0.40 < np.mean(np.array(deviations) < 0.6745) < 0.70
+    assert 0.80 < np.mean(np.array(deviations) < 1.645) < 0.98
+
+
+def test_a_dag_unlike_those_of_the_fit_is_less_certain() -> None:
+    predictor = Predictor(QUERIES)
+    usual = np.median([predictor.predict(profile).job_var for profile in QUERIES])
+    strange = JobProfile(
+        "strange", (StageProfile(1_000_000, TaskDurations.constant(1.0)),) * 3, np.array([[0, 1], [1, 2]])
+    )
+    assert predictor.predict(strange).job_var > 1.5 * usual
+
+
+def test_too_few_templates_have_no_predictor_and_jobs_get_typical_times() -> None:
+    assert predictor_of(QUERIES[:4]) is None
+    few = batch_arrivals(QUERIES[:4], 4, seed=0)
+    typical, forest = (draw_estimates(few, Knowledge(unknown=1.0, estimator=name)) for name in ("typical", "forest"))
+    for one, other in zip(typical, forest, strict=True):
+        np.testing.assert_array_equal(one.task_ms, other.task_ms)
+
+
+def test_unknown_jobs_are_estimated_by_the_forest_and_known_ones_are_not() -> None:
+    jobs = batch_arrivals(QUERIES, 30, seed=3)
+    exact = draw_estimates(jobs, Knowledge())
+    half = draw_estimates(jobs, Knowledge(unknown=0.5, estimator="forest"))
+    predictor = predictor_of(jobs.library)
+    assert predictor is not None
+    predicted = 0
+    for estimate, true, profile in zip(half, exact, jobs.profiles, strict=True):
+        prediction = predictor.predict(profile)
+        if estimate.job_var > 0:
+            predicted += 1
+            np.testing.assert_array_equal(estimate.task_ms, prediction.task_ms)
+            assert (estimate.job_var, estimate.stage_var) == (prediction.job_var, prediction.stage_var)
+            assert [stage.durations.mean_ms for stage in estimate.profile.stages] == pytest.approx(prediction.task_ms)
+        else:
+            np.testing.assert_array_equal(estimate.task_ms, true.task_ms)
+    assert 8 <= predicted <= 22
+
+
+def test_the_estimator_changes_nothing_without_unknown_jobs() -> None:
+    jobs = batch_arrivals(QUERIES, 8, seed=1)
+    records = [
+        run_episode(ClusterConfig(10, knowledge=Knowledge(job_error=0.5, estimator=name)), jobs, Fair())
+        for name in ("typical", "forest")
+    ]
+    np.testing.assert_array_equal(records[0].completion_ms, records[1].completion_ms)
+
+
+def test_a_sequence_from_a_trace_predicts_by_its_own_jobs() -> None:
+    jobs = trace_arrivals([QUERIES[0], QUERIES[1], QUERIES[0]], [0.0, 1.0, 2.0])
+    assert jobs.library == (QUERIES[0], QUERIES[1])
+    assert len(set(templates(QUERIES))) > GROUPS
