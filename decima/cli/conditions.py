@@ -143,6 +143,8 @@ def options_without_effect(conditions: Conditions, options: dict[str, Any]) -> d
         ignored["executor_return"] = "it needs --executor-lifetime"
         if options["capacity"] is None:
             ignored["lost_output"] = "no executor is lost: it needs --executor-lifetime or --capacity"
+    if not conditions.cluster.knowledge.unknown:
+        ignored["estimator"] = "it needs --unknown"
     if options["carbon"] is None:
         ignored |= dict.fromkeys(("carbon_start", "executor_watts", "idle_watts"), "it needs --carbon")
     return ignored

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
@@ -19,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from decima.policy.files import TRAINED_ON, checked, policy_path, read_about
 from simulator.cluster.alone import known_sequence
-from simulator.cluster.config import ClusterConfig, Knowledge
+from simulator.cluster.config import ERRORS, ClusterConfig
 from workloads.arrivals import JobSequence
 
 __all__ = [
@@ -132,8 +131,6 @@ class Quantity(NamedTuple):
 TAIL = 4.0
 #: Largest ratio of each quantile between similar distributions. Outer quantiles of a few hundred jobs are noisy.
 SIMILARITY = Spread(2.5, 1.4, 2.5)
-#: Quantities of ``Knowledge``: errors of estimates.
-ERRORS = frozenset(each.name for each in fields(Knowledge))
 #: Quantities with tolerances, from measurements of policies that were trained on TPC-H with 50 executors, in batches of
 #: 20 or in streams. Percentages are mean JCTs relative to the rule ``srpt`` on the same three sequences. Jobs
 #: are embedded TPC-H in batches of 20 and streams 4 s apart, unless stated. Up to about +10 % counts as in
@@ -240,10 +237,7 @@ def summarise(samples: Iterable[tuple[ClusterConfig, JobSequence]]) -> Distribut
         delay_tasks=_spread(delay_ms / np.maximum(task_ms, 1.0)),  # clocks have a resolution of 1 ms
         jobs=_spread(batches) if batches else None,
         load=_spread(streams) if streams else None,
-        **{
-            each.name: _spread([getattr(cluster.knowledge, each.name) for cluster, _ in met])
-            for each in fields(Knowledge)
-        },
+        **{name: _spread([getattr(cluster.knowledge, name) for cluster, _ in met]) for name in ERRORS},
         losses_per_hour=_spread([3_600_000 / cluster.faults.executor_lifetime_ms for cluster, _ in met]),
         task_failures=_spread([cluster.faults.task_failures for cluster, _ in met]),
         straggling=_spread(

@@ -123,7 +123,12 @@ def known_sequence(sequence: JobSequence, config: ClusterConfig) -> JobSequence:
         return sequence
     # Task durations of the workload's other jobs on this cluster are unknown.
     mean = math.exp(sum(map(math.log, factors)) / len(profiles))
-    return replace(sequence, profiles=profiles, prior=sequence.work_prior.times(mean))
+    return replace(
+        sequence,
+        profiles=profiles,
+        prior=sequence.work_prior.times(mean),
+        library=tuple(known_profile(profile, config) for profile in sequence.library),
+    )
 
 
 def _known_stage(stage: StageProfile, work_ms: float) -> StageProfile:

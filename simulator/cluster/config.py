@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from workloads.job import StageProfile
 
 __all__ = [
-    "DECIMA_SIM", "EXACT", "PAPER", "SEMANTICS", "TRACE", "ClusterConfig", "ConfigError", "ExecutorClass",
+    "DECIMA_SIM", "ERRORS", "EXACT", "PAPER", "SEMANTICS", "TRACE", "ClusterConfig", "ConfigError", "ExecutorClass",
     "Knowledge", "Semantics", "check_demands", "parse_classes",
 ]  # fmt: skip
 
@@ -142,7 +142,8 @@ class Knowledge:
         shown = {"job_error": "jobs", "stage_error": "stages", "task_count_error": "numbers of tasks"}
         errors = [f"{getattr(self, name):g} ({what})" for name, what in shown.items() if getattr(self, name)]
         parts = [f"errors of estimates {', '.join(errors)}"] if errors else []
-        return ", ".join(parts + ([f"{self.unknown:.0%} of jobs unknown"] if self.unknown else []))
+        unknown = f"{self.unknown:.0%} of jobs unknown, their task times by estimator {self.estimator}"
+        return ", ".join(parts + ([unknown] if self.unknown else []))
 
     @property
     def is_exact(self) -> bool:
@@ -151,6 +152,8 @@ class Knowledge:
 
 
 EXACT = Knowledge()
+#: Errors of estimates: the numbers of ``Knowledge``.
+ERRORS = ("job_error", "stage_error", "task_count_error", "unknown")
 
 
 def parse_classes(text: str) -> tuple[ExecutorClass, ...]:

@@ -36,11 +36,19 @@ __all__ = [
     "templates",
 ]
 
-#: Features of a stage. Logarithms are of 1 + the number.
+#: Features of a stage; ``log`` is the logarithm of 1 + a number. An ancestor and its tasks count once for each path to
+#: the stage.
 FEATURES = (
-    "log_tasks", "depth", "height", "parents", "children", "log_job_tasks", "log_parent_tasks", "log_child_tasks",
-    "share_of_tasks", "stages", "log_most_tasks",
+    "log tasks", "log tasks over the job's mean", "share of the job's tasks", "depth", "height",
+    "parents", "log tasks of parents", "log tasks of the largest parent",
+    "most parents of a parent", "most children of a parent", "log ancestors", "log tasks of ancestors",
+    "children", "log tasks of children", "log tasks of the largest child",
+    "most parents of a child", "log descendants", "log tasks of descendants",
+    "stages", "log tasks of the job", "log tasks of the job's largest stage",
+    "share of stages without parents", "log tasks of stages without parents",
 )  # fmt: skip
+#: Largest number of paths that is counted.
+MOST_PATHS = 1e12
 #: Numbers of groups of templates, and of templates below which no forest is fitted.
 GROUPS, FEWEST_TEMPLATES = 5, 5
 #: Trees of a forest, least number of stages in a leaf, and share of the features among which a split is chosen.
@@ -148,29 +156,59 @@ def _walk(by_tree, features, root, feature, threshold, left, right, value):  # t
 
 def stage_features(profile: JobProfile) -> NDArray[np.float64]:
     """Return ``FEATURES`` of each stage, float64 [num_stages, features]: what is known before a job runs."""
-    stages = range(profile.num_stages)
-    tasks = _num_tasks(profile)
-    parents, children = profile.parents, profile.children
-    depth, height = np.zeros(len(stages)), np.zeros(len(stages))
-    children_first = profile.children_first
-    for stage in children_first:
-        height[stage] = max((height[child] + 1 for child in children[stage]), default=0.0)
-    for stage in reversed(children_first):
-        depth[stage] = max((depth[parent] + 1 for parent in parents[stage]), default=0.0)
-    columns = (
-        np.log1p(tasks),
-        depth,
-        height,
-        [len(parents[stage]) for stage in stages],
-        [len(children[stage]) for stage in stages],
-        np.full(len(stages), math.log1p(tasks.sum())),
-        np.log1p([sum(tasks[parent] for parent in parents[stage]) for stage in stages]),
-        np.log1p([sum(tasks[child] for child in children[stage]) for stage in stages]),
-        tasks / tasks.sum(),
-        np.full(len(stages), len(stages)),
-        np.full(len(stages), math.log1p(tasks.max())),
-    )
-    return np.stack(columns, axis=1).astype(np.float64)
+    parents, children, tasks = profile.parents, profile.children, _num_tasks(profile)
+    log_tasks, counts = np.log1p(tasks), tasks.tolist()
+    depth, ancestors, tasks_above = _of_paths(profile.children_first[::-1], parents, counts)
+    height, descendants, tasks_below = _of_paths(profile.children_first, children, counts)
+    num_parents, num_children = [len(above) for above in parents], [len(below) for below in children]
+    sources = tasks[np.array(num_parents) == 0]
+    of_stages = np.array(
+        [
+            depth,
+            height,
+            num_parents,
+            np.log1p([sum(counts[stage] for stage in above) for above in parents]),
+            np.log1p([max((counts[stage] for stage in above), default=0.0) for above in parents]),
+            [max((num_parents[stage] for stage in above), default=-1) for above in parents],
+            [max((num_children[stage] for stage in above), default=-1) for above in parents],
+            np.log1p(ancestors),
+            np.log1p(tasks_above),
+            num_children,
+            np.log1p([sum(counts[stage] for stage in below) for below in children]),
+            np.log1p([max((counts[stage] for stage in below), default=0.0) for below in children]),
+            [max((num_parents[stage] for stage in below), default=-1) for below in children],
+            np.log1p(descendants),
+            np.log1p(tasks_below),
+        ]
+    ).T
+    of_job = [
+        len(tasks),
+        math.log1p(tasks.sum()),
+        log_tasks.max(),
+        sources.size / tasks.size,
+        math.log1p(sources.sum()),
+    ]
+    own = np.stack([log_tasks, log_tasks - log_tasks.mean(), tasks / tasks.sum()], axis=1)
+    return np.concatenate([own, of_stages, np.tile(of_job, (len(tasks), 1))], axis=1)
+
+
+def _of_paths(
+    order: Sequence[int], above: Sequence[Sequence[int]], tasks: Sequence[float]
+) -> tuple[list[float], list[float], list[float]]:
+    """Return the longest path to each stage, the stages on all paths to it, and their tasks.
+
+    Args:
+        order: the stages, each after those above it.
+        above: stages before each stage.
+        tasks: numbers of tasks.
+    """
+    longest, stages, num_tasks = ([0.0] * len(order) for _ in range(3))
+    for stage in order:
+        for other in above[stage]:
+            longest[stage] = max(longest[stage], longest[other] + 1)
+            stages[stage] = min(stages[stage] + stages[other] + 1, MOST_PATHS)
+            num_tasks[stage] = min(num_tasks[stage] + num_tasks[other] + tasks[other], MOST_PATHS)
+    return longest, stages, num_tasks
 
 
 def _num_tasks(profile: JobProfile) -> NDArray[np.float64]:

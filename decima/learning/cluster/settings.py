@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Annotated, Any
 
@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, SkipValidation, create_model, field_valida
 
 from decima.evaluation.conditions import CompareError, Conditions
 from decima.settings import SETTINGS, VALIDATION_SEEDS, Section, Share
-from simulator.cluster.config import ClusterConfig
+from simulator.cluster.config import ERRORS, ClusterConfig
 from workloads.arrivals import JobSequence, RandomStream, batch_arrivals, poisson_arrivals, random_stream
 from workloads.declaration import declared, described
 from workloads.errors import WorkloadError
@@ -159,7 +159,7 @@ class Setting:
             for name, factor in (("durations", self.durations), ("tasks", self.tasks))
             if factor != 1
         ]
-        errors = asdict(self.cluster.knowledge)
+        errors = {name: getattr(self.cluster.knowledge, name) for name in ERRORS}
         words += [f"{name.replace('_', ' ')} {value:.3g}" for name, value in errors.items() if value]
         return ", ".join([*words, *filter(None, [str(self.pattern), str(self.cluster.faults)])])
 
@@ -252,7 +252,10 @@ class SettingsSection(_Quantities):  # type: ignore[misc]
         )
         return Setting(
             source=self.sources[int(uniform["source"] * len(self.sources))],
-            cluster=replace(cluster, faults=faults),
+            # Each setting would need a forest of its own.
+            cluster=replace(
+                cluster, faults=faults, knowledge=replace(cluster.knowledge, estimator="typical")
+            ),
             jobs=round(drawn("jobs", "batch_jobs" if is_batch else "stream_jobs")),
             load=None if is_batch else drawn("load"),
             durations=durations,
