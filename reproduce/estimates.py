@@ -1,7 +1,8 @@
 """Wrong estimates of task durations: mean job completion time against fair sharing, which needs no estimates.
 
 The simulator of the Decima paper knows the mean task duration of each stage. Here schedulers see durations that are
-wrong by a log-normal factor per job or per stage, or do not know the job at all; completed tasks correct the estimates.
+wrong by a log-normal factor per job or per stage, or are the workload's typical ones, for a job without history;
+completed tasks correct the estimates.
 ``seh:0`` is SRPT on the remainder of the first estimate, without any correction.
 """
 
@@ -65,7 +66,10 @@ def run(
     settings = [("exact", 0.0), *((kind, size) for kind, sizes in ERRORS.items() for size in sizes)]
     runs = pd.concat(
         decima.compare(
-            SCHEDULERS, **setting, **jobs, knowledge={} if kind == "exact" else {FIELDS[kind]: size}
+            SCHEDULERS,
+            **setting,
+            **jobs,
+            knowledge={} if kind == "exact" else {FIELDS[kind]: size, "estimator": "typical"},
         ).assign(arrivals=name, kind=kind, size=size)
         for name, jobs in arrivals.items()
         for kind, size in settings

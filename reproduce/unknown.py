@@ -60,13 +60,21 @@ def run(
                 parts.append(runs.assign(arrivals=name, estimator=estimator, share=share))
     runs = pd.concat(parts)
     tables = {name: table(group) for name, group in runs.groupby("arrivals", sort=False)}
-    closed = {f"gap closed, {name}": f"{gap_closed(group):.0%}" for name, group in runs.groupby("arrivals", sort=False)}
-    return Result(tables, {"unknown": plot(runs)}, closed, formats=dict.fromkeys(("vs typical", "vs exact"), "+.1%"))
+    closed = {
+        f"gap closed, {name}": f"{gap_closed(group):.0%}"
+        for name, group in runs.groupby("arrivals", sort=False)
+    }
+    return Result(
+        tables, {"unknown": plot(runs)}, closed, formats=dict.fromkeys(("vs typical", "vs exact"), "+.1%")
+    )
 
 
 def table(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the mean JCT for each share and estimator, and its changes, paired by seed, with intervals."""
-    jct_s = {key: group.set_index("seed")["mean_jct_s"] for key, group in runs.groupby(["scheduler", "estimator", "share"])}
+    jct_s = {
+        key: group.set_index("seed")["mean_jct_s"]
+        for key, group in runs.groupby(["scheduler", "estimator", "share"])
+    }
     exact = jct_s[RULE, "exact", 0.0]
     rows: list[dict[str, Any]] = [
         {"unknown": "", "scheduler": FAIR, "estimates": "", "mean_jct_s": jct_s[FAIR, "exact", 0.0].mean()},
@@ -75,7 +83,12 @@ def table(runs: pd.DataFrame) -> pd.DataFrame:
     for share in SHARES:
         for estimator in ESTIMATORS:
             mine = jct_s[RULE, estimator, share]
-            row = {"unknown": f"{share:.0%}", "scheduler": RULE, "estimates": estimator, "mean_jct_s": mine.mean()}
+            row = {
+                "unknown": f"{share:.0%}",
+                "scheduler": RULE,
+                "estimates": estimator,
+                "mean_jct_s": mine.mean(),
+            }
             row["vs exact"], row["vs exact_ci95"] = decima.paired_change(mine, exact)
             if estimator != "typical":
                 change = decima.paired_change(mine, jct_s[RULE, "typical", share])

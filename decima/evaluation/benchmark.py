@@ -84,7 +84,7 @@ SETTINGS: dict[str, Setting] = {
         Setting("tpch-classes", "executors of four sizes (Decima, section 7.3)", "published",
             _stream(4, classes="50x0.25,50x0.5,50x0.75,50x1", memory_demand="uniform")),
         Setting("tpch-estimates", "a stream with wrong estimates and jobs without history", "published",
-            _stream(14, knowledge=Knowledge(job_error=1.0, stage_error=0.5, unknown=0.2))),
+            _stream(14, knowledge=Knowledge(job_error=1.0, stage_error=0.5, unknown=0.2, estimator="typical"))),
         Setting("embedded-batch", "short jobs that come at once", "embedded"),
         Setting("embedded-stream", "short jobs at a high load", "embedded", _stream(4)),
         Setting("embedded-estimates", "a batch with wrong estimates", "embedded",

@@ -259,9 +259,9 @@ def test_bursts_drifts_and_nights() -> None:
 
 @cases(
     "values, message",
-    ({"burst": 0}, "burst must be a whole number of at least 1, got 0"),
-    ({"drift": 0.0}, "drift must be positive, got 0"),
-    ({"night": 1.0}, "night must be at least 0 and below 1, got 1"),
+    ({"burst": 0}, "burst: expected a number of at least 1, got 0"),
+    ({"drift": 0.0}, "drift: expected a number above 0, got 0.0"),
+    ({"night": 1.0}, "night: expected a number below 1, got 1.0"),
 )
 def test_values_out_of_range(values: dict[str, float], message: str) -> None:
     with pytest.raises(WorkloadError, match=message):
