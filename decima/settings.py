@@ -79,13 +79,21 @@ class Outside:
     """Marker of a section whose class is declared (``workloads.declaration``), as in ``Annotated[Cluster, Outside()]``.
 
     Its keys in YAML are the names that users see, and times are seconds.
+
+    Args:
+        defaults: defaults that differ from those of the class, by the names of the fields; times are ms.
     """
+
+    def __init__(self, **defaults: Any) -> None:
+        self._defaults = defaults
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> core_schema.CoreSchema:
         return core_schema.no_info_before_validator_function(
-            lambda value: build(source, value) if isinstance(value, Mapping) else value,
+            lambda value: (
+                build(source, value, defaults=self._defaults) if isinstance(value, Mapping) else value
+            ),
             handler(source),
             serialization=core_schema.plain_serializer_function_ser_schema(to_outside),
         )

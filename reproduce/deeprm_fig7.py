@@ -49,14 +49,12 @@ def run(
     """
     trained = train(policies / "deeprm-110", "deeprm", ["jobs.load=1.1", *training], workers)
     config, networks = trained.config, {"deeprm": trained.policy_file}
-    comparison = GridComparison(
-        config.grid.build(), {"": config.jobs}, [TUNED], networks, sets=sets, seed=seed
-    )
-    jobs = config.jobs.draw(config.grid.build(), sets, seed)
+    comparison = GridComparison(config.grid, {"": config.jobs}, [TUNED], networks, sets=sets, seed=seed)
+    jobs = config.jobs.draw(config.grid, sets, seed)
     records, watched = {}, {}
     schedulers = comparison.make_schedulers("")
     for name in SCHEDULERS:
-        grid = Grid(config.grid.build(), jobs)
+        grid = Grid(config.grid, jobs)
         watched[name] = Withholding(schedulers[name], grid)
         with one_thread():
             records[name] = play(grid, watched[name])

@@ -231,6 +231,7 @@ def _compare_command(result: TrainingResult[DeepRMConfig]) -> list[str]:
     The command is empty if ``decima deeprm compare`` has no grid of this size.
     """
     from decima.evaluation.grid import LOG_UNITS
+    from simulator.grid.config import DEEPRM
     from workloads.grid_jobs import DISTRIBUTIONS
 
     grid, jobs = result.config.grid, result.config.jobs
@@ -240,7 +241,7 @@ def _compare_command(result: TrainingResult[DeepRMConfig]) -> list[str]:
     words += ["--distribution", jobs.distribution] if jobs.log is None and jobs.distribution != "code" else []
     words += [] if jobs.log is None else ["--log", str(jobs.log)]
     words += ["--machines", str(grid.machines)] if grid.machines > 1 else []
-    return words + (["--semantics", grid.semantics] if grid.semantics != "paper" else [])
+    return words + (["--semantics", "deeprm"] if grid.semantics == DEEPRM else [])
 
 
 def _describe(metrics: Mapping[str, float]) -> Sequence[str]:

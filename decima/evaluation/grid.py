@@ -22,7 +22,7 @@ from decima import policy
 from decima.evaluation.conditions import CompareError
 from decima.evaluation.metrics import GRID_METRICS, ShownMetric, compare_metrics
 from decima.outputs import json_text, versions
-from decima.policy.grid_config import JobsSection
+from decima.policy.grid_config import MAX_STEPS, JobsSection
 from decima.registry import make_grid_scheduler
 from decima.schedulers.grid import GridScheduler, Tetris, play, tune_tetris
 from decima.settings import parse_settings
@@ -49,8 +49,6 @@ HEURISTIC_NAMES = ("sjf", "packer", TUNED, "random")
 LEARNED = "deeprm"
 #: The shipped network.
 SHIPPED_NETWORK = Path(__file__).parents[1] / "policy" / "shipped" / "deeprm.npz"
-#: Maximum length of an episode, steps; reached only if almost no jobs are booked.
-MAX_STEPS = 1000
 #: Units of each resource of a machine, for jobs of a log.
 LOG_UNITS = 10
 #: Default loads, as shares: those of DeepRM's Figure 4.
@@ -402,7 +400,7 @@ def network_name(file: Path) -> str:
 
 def _grid_of(path: Path, grid: GridConfig) -> GridConfig:
     """Return the grid with the queue and picture size for which a network was trained."""
-    trained = policy.load_network(path)[1].grid.build()
+    trained = policy.load_network(path)[1].grid
     for name, noun in (
         ("machines", "machines"),
         ("units", "units of each resource"),

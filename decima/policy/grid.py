@@ -235,7 +235,7 @@ def build_actor(config: GridPolicyConfig) -> nn.Module:
     Raises:
         ConfigError: see ``build_network``.
     """
-    grid = config.grid.build()
+    grid = config.grid
     return build_network(grid, grid.num_actions, **config.network.model_dump())
 
 

@@ -11,19 +11,21 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import model_validator
+from pydantic import AfterValidator, model_validator
 
 from decima.policy.files import checked, read_archive, read_head
 from decima.policy.parts import PolicyFileError
-from decima.settings import Count, Positive, Section, Share, Whole, described
-from simulator.grid.config import DEEPRM, PAPER, GridConfig, Objective, Picture
+from decima.settings import Count, Outside, Positive, Section, Share, Whole
+from simulator.grid.config import GridConfig
+from workloads.declaration import described
 from workloads.grid_jobs import DISTRIBUTIONS, JobDistribution, JobSets, draw_jobs
 from workloads.sources.swf import SwfLog, read_swf, swf_jobs
 
 __all__ = [
-    "GridPolicyConfig", "GridSection", "JobsSection", "Mask", "NetworkSection", "parse_head", "read_about",
+    "DEFAULT_GRID", "MAX_STEPS", "GridPolicyConfig", "JobsSection", "Mask", "NetworkSection", "StoredGrid",
+    "parse_head", "read_about",
 ]  # fmt: skip
 
 #: Name of the array with the JSON text in a policy file, and format version; see ``decima.policy.files``.
@@ -34,32 +36,17 @@ HEAD, VERSION = "network", 2
 Mask = Literal["all", "bookable", "startable"]
 
 
-class GridSection(Section):
-    """Machines, queue, picture and reward; see ``simulator.grid.GridConfig``."""
+def _storable(grid: GridConfig) -> GridConfig:
+    if grid.max_steps is None or grid.num_resources != 2 or not grid.drain:
+        raise ValueError("expected max_steps, two resources and drain, since a file contains no other grid")
+    return grid
 
-    machines: Count = described(1, "number of machines; action i * visible_jobs + j books job j on machine i")
-    units: Count = described(10, "units of each resource on each machine")
-    visible_jobs: Count = described(10, "jobs of the queue that can be seen and chosen")
-    slot_width: Count = described(10, "columns of a job's picture: most units that it needs")
-    horizon: Count = described(20, "steps that can be booked ahead: the longest job")
-    backlog: Whole = described(60, "jobs that wait behind the visible ones; more are dropped")
-    max_steps: Count = described(1000, "step after which an episode ends")
-    objective: Objective = described("slowdown", "quantity that the rewards add up to")
-    machine_weights: tuple[float, ...] = described((), "alpha: weight of jobs on each machine; 1 if empty")
-    queue_weight: float = described(1.0, "beta: weight of visible jobs")
-    backlog_weight: float = described(1.0, "gamma: weight of jobs in the backlog")
-    picture: Picture = described("binary", "running jobs: binary cells, or a shade per job")
-    arrival_column: bool = described(
-        False, "whether the picture shows the number of steps since the last arrival"
-    )
-    semantics: Literal["paper", "deeprm"] = described(
-        "paper", "semantics of the paper, or of its published code"
-    )
 
-    def build(self) -> GridConfig:
-        """Return the grid's configuration."""
-        values = {name: getattr(self, name) for name in type(self).model_fields}
-        return GridConfig(**{**values, "semantics": DEEPRM if self.semantics == "deeprm" else PAPER})
+#: Maximum length of an episode, steps; reached only if almost no jobs are booked.
+MAX_STEPS = 1000
+#: Grid in files of settings and policies, whose episodes have a maximum length.
+StoredGrid = Annotated[GridConfig, Outside(max_steps=MAX_STEPS), AfterValidator(_storable)]
+DEFAULT_GRID = GridConfig(max_steps=MAX_STEPS)
 
 
 class NetworkSection(Section):
@@ -75,17 +62,16 @@ class NetworkSection(Section):
 class GridPolicyConfig(Section):
     """Configuration of an actor for DeepRM's grid."""
 
-    grid: GridSection = GridSection()
+    grid: StoredGrid = DEFAULT_GRID
     network: NetworkSection = NetworkSection()
     mask: Mask = "startable"
 
     @property
     def sizes(self) -> str:
         """Sizes of input, output and layers, described in one line."""
-        grid = self.grid.build()
-        rows, columns = grid.picture_shape
+        rows, columns = self.grid.picture_shape
         layers = ", ".join(f"{name} {value}" for name, value in self.network.model_dump().items())
-        return f"pictures of {rows} x {columns} and {grid.num_actions} actions ({layers})"
+        return f"pictures of {rows} x {columns} and {self.grid.num_actions} actions ({layers})"
 
 
 class JobsSection(Section):

@@ -19,7 +19,8 @@ from decima.evaluation.grid import (
     network_name,
 )
 from decima.evaluation.metrics import GRID_METRICS, Interval, ShownMetric
-from decima.policy.grid_config import GridSection, JobsSection, read_about
+from decima.policy.files import read_archive
+from decima.policy.grid_config import JobsSection, parse_head
 from decima.settings import parse_settings
 from decima.show.style import draw_band, draw_bars, finish_axes, legend_beside, new_axes, new_figure, styles
 from decima.show.tables import interval_text, table_of
@@ -108,11 +109,10 @@ def _is_highest(comparison: GridComparison, condition: str) -> bool:
 
 
 def _trained_on(file: Path) -> str:
-    config = read_about(file).get("config", {})
-    where = f"{file}: about: config"
-    jobs = parse_settings(JobsSection, config.get("jobs", {}), f"{where}: jobs")
-    grid = parse_settings(GridSection, config.get("grid", {}), f"{where}: grid")
-    loads = jobs.loads(grid.build())
+    config, about = parse_head(file, read_archive(file))
+    settings = about.get("config", {}).get("jobs", {})
+    jobs = parse_settings(JobsSection, settings, f"{file}: about: config: jobs")
+    loads = jobs.loads(config.grid)
     low, high = load_name(min(loads)), load_name(max(loads))
     return f"{_source(jobs)}, load {low}" + ("" if low == high else f" to {high}")
 

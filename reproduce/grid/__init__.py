@@ -74,9 +74,7 @@ def compare(
         Tidy results, see ``GridComparison.runs``.
     """
     section = config.jobs.model_copy(update=jobs)
-    comparison = GridComparison(
-        config.grid.build(), {name: section}, heuristics, networks, sets=sets, seed=seed
-    )
+    comparison = GridComparison(config.grid, {name: section}, heuristics, networks, sets=sets, seed=seed)
     comparison.run()
     return comparison.runs
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
-from workloads.errors import ConfigError, check_all, check_instance, check_number, check_one_of, check_whole
+from pydantic import Field
+
+from workloads.declaration import Flag, Named, Number, Whole, declared, described
+from workloads.errors import ConfigError
 
 __all__ = ["DEEPRM", "PAPER", "GridConfig", "GridSemantics", "Objective", "Picture"]
 
@@ -40,7 +43,13 @@ PAPER = GridSemantics()
 DEEPRM = GridSemantics(**{switch.name: False for switch in fields(GridSemantics)})
 
 
-@dataclass(frozen=True)
+#: Largest size, and largest number of cells of a picture.
+_MOST, _MOST_CELLS = 10_000, 10**8
+_Size = Annotated[Whole, Field(ge=1, le=_MOST)]
+_Weight = Annotated[Number, Field(ge=0, allow_inf_nan=False)]
+
+
+@declared()
 class GridConfig:
     """Machines, each with a grid of resources and time, and their queue (DeepRM, HotNets 2016, section 3).
 
@@ -48,74 +57,60 @@ class GridConfig:
     units of each machine and ``slot_width`` columns for each visible job; then the backlog; then, with
     ``arrival_column``, the steps since the last arrival. With the defaults it is 20 x 223.
 
-    Args:
-        num_resources: number of resources (CPU, memory, ..), R.
-        units: units of each resource on each machine, C.
-        visible_jobs: slots of the queue whose jobs can be chosen, M.
-        slot_width: columns of a visible job in the picture: the most units of a resource that a job may need.
-        horizon: steps that can be booked ahead, and rows of the picture, H: the longest duration of a job.
-        backlog: number of jobs that may wait behind the visible jobs, B; further jobs are dropped.
-        machines: number of machines, m.
-        max_steps: the episode ends when the clock exceeds this; None: when all jobs are finished.
-        drain: whether the episode goes on until all jobs are finished; else it ends with the last step in which a job
-            may enter, whatever ``max_steps``.
-        objective: what the rewards add up to, see ``Grid``.
-        machine_weights: alpha; weight in rewards of the jobs on each machine; by default 1 each.
-        queue_weight: beta; weight in rewards of jobs in the visible slots.
-        backlog_weight: gamma; weight in rewards of jobs in the backlog.
-        picture: ``binary`` (a unit is taken or free) or ``coloured`` (a shade for each running job).
-        arrival_column: whether the picture shows the number of steps since the last arrival, at most 10: as that many
-            ones from the top; in a coloured picture as a tenth of the number in all rows, like the public code.
-        semantics: ``PAPER``, ``DEEPRM`` or other switches.
-
     Raises:
         ConfigError: a setting is out of range, or the picture is too large.
     """
 
-    num_resources: int = 2
-    units: int = 10
-    visible_jobs: int = 10
-    slot_width: int = 10
-    horizon: int = 20
-    backlog: int = 60
-    machines: int = 1
-    max_steps: int | None = None
-    drain: bool = True
-    objective: Objective = "slowdown"
-    machine_weights: tuple[float, ...] = ()
-    queue_weight: float = 1.0
-    backlog_weight: float = 1.0
-    picture: Picture = "binary"
-    arrival_column: bool = False
-    semantics: GridSemantics = PAPER
+    num_resources: _Size = described(2, "Number of resources (CPU, memory, ..), R.", internal=True)
+    units: _Size = described(10, "Units of each resource on each machine, C.")
+    visible_jobs: _Size = described(10, "Slots of the queue whose jobs can be seen and chosen, M.")
+    slot_width: _Size = described(
+        10, "Columns of a visible job in the picture: the most units of a resource that a job may need."
+    )
+    horizon: _Size = described(
+        20, "Steps that can be booked ahead, and rows of the picture, H: the longest duration of a job."
+    )
+    backlog: Annotated[Whole, Field(ge=0, le=_MOST)] = described(
+        60, "Number of jobs that may wait behind the visible jobs, B; further jobs are dropped."
+    )
+    machines: _Size = described(
+        1, "Number of machines, m; action i * visible_jobs + j books job j on machine i."
+    )
+    max_steps: Annotated[Whole, Field(ge=1)] | None = described(
+        None,
+        "Step after which an episode ends. In Python None by default: it ends when all jobs are finished.",
+    )
+    drain: Flag = described(
+        True,
+        "Whether the episode goes on until all jobs are finished; else it ends with the last step in which a job may "
+        "enter, whatever max_steps.",
+        internal=True,
+    )
+    objective: Objective = described("slowdown", "Quantity that the rewards add up to, see Grid.")
+    machine_weights: tuple[_Weight, ...] = described(
+        (), "Alpha: weight in rewards of the jobs on each machine; 1 each if empty."
+    )
+    queue_weight: _Weight = described(1.0, "Beta: weight in rewards of jobs in the visible slots.")
+    backlog_weight: _Weight = described(1.0, "Gamma: weight in rewards of jobs in the backlog.")
+    picture: Picture = described(
+        "binary", "Units in the picture: binary (taken or free), or coloured (a shade for each running job)."
+    )
+    arrival_column: Flag = described(
+        False,
+        "Whether the picture shows the number of steps since the last arrival, at most 10: as that many ones from the "
+        "top; in a coloured picture as a tenth of the number in all rows, like the public code.",
+    )
+    semantics: Annotated[GridSemantics, Named({"paper": PAPER, "deeprm": DEEPRM})] = described(
+        PAPER, "Semantics of the paper, or of its published code (deeprm)."
+    )
 
     def __post_init__(self) -> None:
-        for name in _SIZES:
-            size = check_whole(getattr(self, name), name, ConfigError, int(name != "backlog"), _MOST)
-            object.__setattr__(self, name, size)
-        if self.max_steps is not None:
-            check_whole(self.max_steps, "max_steps", ConfigError, 1)
         if self.slot_width > self.units:
             raise ConfigError(
                 f"slot_width must be at most the {self.units} units of a machine, got {self.slot_width}"
             )
-        for name, kinds in (("objective", Objective), ("picture", Picture)):
-            check_one_of(getattr(self, name), get_args(kinds), name, ConfigError)
-        for name in ("drain", "arrival_column"):
-            check_instance(getattr(self, name), bool, name, ConfigError)
-        check_instance(self.semantics, GridSemantics, "semantics", ConfigError)
-        given = check_all(self.machine_weights, object, "machine_weights", ConfigError)
-        given = tuple(check_number(each, "machine_weights", ConfigError) for each in given)
-        object.__setattr__(self, "machine_weights", given)
-        for name in ("queue_weight", "backlog_weight"):
-            check_number(getattr(self, name), name, ConfigError)
-        weights = self.weights
-        if len(weights) != self.machines:
-            raise ConfigError(f"machine_weights must be {self.machines} numbers, got {len(weights)}")
-        if not all(0 <= weight < math.inf for weight in (*weights, self.queue_weight, self.backlog_weight)):
-            raise ConfigError(
-                "machine_weights, queue_weight and backlog_weight must be finite and not negative"
-            )
+        if len(self.weights) != self.machines:
+            raise ConfigError(f"machine_weights must be {self.machines} numbers, got {len(self.weights)}")
         if math.prod(self.picture_shape) > _MOST_CELLS:
             rows, columns = self.picture_shape
             raise ConfigError(f"a picture of {rows} x {columns} has more than {_MOST_CELLS} cells")
@@ -145,8 +140,3 @@ class GridConfig:
         """Numbers of rows and columns of the picture."""
         width = self.num_resources * self.resource_width + self.backlog_columns + self.arrival_column
         return self.horizon, width
-
-
-_SIZES = ("num_resources", "units", "visible_jobs", "slot_width", "horizon", "backlog", "machines")
-_MOST = 10_000
-_MOST_CELLS = 10**8

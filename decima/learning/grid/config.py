@@ -6,8 +6,16 @@ from importlib import resources
 from typing import Literal
 
 from decima import settings
-from decima.policy.grid_config import GridPolicyConfig, GridSection, JobsSection, Mask, NetworkSection
-from decima.settings import Count, LearningRate, Recipes, Section, Share, Weight, described
+from decima.policy.grid_config import (
+    DEFAULT_GRID,
+    GridPolicyConfig,
+    JobsSection,
+    Mask,
+    NetworkSection,
+    StoredGrid,
+)
+from decima.settings import Count, LearningRate, Recipes, Section, Share, Weight
+from workloads.declaration import described
 
 __all__ = ["RECIPES", "CloningSection", "DeepRMConfig"]
 
@@ -74,7 +82,7 @@ class ValidationSection(settings.ValidationSection):
 class DeepRMConfig(settings.RunConfig):
     """Settings of a training run on DeepRM's grid. They determine its results, bit for bit on a CPU."""
 
-    grid: GridSection = GridSection()
+    grid: StoredGrid = DEFAULT_GRID
     jobs: JobsSection = JobsSection()
     network: NetworkSection = NetworkSection()
     episodes: EpisodesSection = EpisodesSection()

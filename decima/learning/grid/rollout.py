@@ -138,7 +138,7 @@ def roll_out_sets(
         network = build_actor(config.policy)
     # Copies, since Ray's arrays are read-only.
     network.load_state_dict({name: torch.tensor(array) for name, array in weights.items()}, assign=True)
-    grid = Grid(config.grid.build(), sets[np.repeat(np.arange(len(sets)), config.episodes.per_set)])
+    grid = Grid(config.grid, sets[np.repeat(np.arange(len(sets)), config.episodes.per_set)])
     mask = config.episodes.mask
     actor = GridActor(network, random, mask=mask)
     return roll_out(grid, actor.decide, mask, keep_states=config.update.algorithm == "a2c")

@@ -90,7 +90,7 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
 
     def _build(self) -> None:
         config, update = self.config, self.config.update
-        self._grid = config.grid.build()
+        self._grid = config.grid
         self._jobs = self._draw(config.episodes.sets, TRAINING_SEED)
         torch.manual_seed(config.seed)
         networks: dict[str, nn.Module] = {"actor": build_actor(config.policy)}

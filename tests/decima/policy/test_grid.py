@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from pydantic import ValidationError
 from torch import Tensor, nn
 
 from decima.policy import Policy, PolicyFileError
@@ -29,7 +30,7 @@ from decima.policy.grid import (
     look,
     save_network,
 )
-from decima.policy.grid_config import GridPolicyConfig, GridSection, Mask, NetworkSection, read_about
+from decima.policy.grid_config import GridPolicyConfig, Mask, NetworkSection, read_about
 from decima.policy.parts import NotFiniteError
 from decima.policy.presets import DECIMA_SIM_POLICY
 from decima.policy.save import add_about, save_policy
@@ -87,8 +88,12 @@ def test_sections_and_pictures_of_networks() -> None:
     section = NetworkSection().model_dump()
     assert section == {name: defaults[name].default for name in section}
     assert section == {"filters": 0, "kernel": 2, "pooling": False, "reshape": False, "hidden": (20,)}
-    assert GridSection().build() == GridConfig(semantics=PAPER, max_steps=1000)
-    assert GridSection(semantics="deeprm").build() == GridConfig(semantics=DEEPRM, max_steps=1000)
+    assert GridPolicyConfig().grid == GridConfig(semantics=PAPER, max_steps=1000)
+    deeprm = GridPolicyConfig.model_validate({"grid": {"semantics": "deeprm"}}).grid
+    assert deeprm == GridConfig(semantics=DEEPRM, max_steps=1000)
+    for other in ({"max_steps": None}, {"max_steps": 9, "num_resources": 3}, {"max_steps": 9, "drain": False}):
+        with pytest.raises(ValidationError, match="a file contains no other grid"):
+            GridPolicyConfig(grid=GridConfig(**other))
     config = GridPolicyConfig()
     assert config.mask == "startable"
     assert count(build_actor(config)) == 89_451
@@ -196,7 +201,7 @@ def test_a_network_and_what_it_is_are_read_as_they_were_written(tmp_path: Path, 
     assert again.state_dict().keys() == network.state_dict().keys()
     for name, weight in network.state_dict().items():
         assert torch.equal(again.state_dict()[name], weight)
-    pictures = torch.ones(2, *config.grid.build().picture_shape, dtype=torch.uint8)
+    pictures = torch.ones(2, *config.grid.picture_shape, dtype=torch.uint8)
     assert torch.equal(again(pictures), network(pictures))
     assert all(parameter.requires_grad for parameter in again.parameters())
 
@@ -234,8 +239,8 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "version": (head(version=1), "format version 2 expected, got 1"),
     "no config": (head(config=None), f"{WRONG_HEAD}: config: expected an object"),
     "unknown key": (config(colour="red"), "config: colour: unknown key"),
-    "wrong value": (config(grid={"units": "many"}), "config: grid.units: expected a valid integer"),
-    "impossible grid": (config(grid={"units": 5}), "config: slot_width must be at most the 5 units"),
+    "wrong value": (config(grid={"units": "many"}), "config: grid.units: expected a whole number, got 'many'"),
+    "impossible grid": (config(grid={"units": 5}), "config: grid: slot_width must be at most the 5 units"),
     "filters too large": (config(network={"filters": 2, "kernel": 30}), "config: a picture of 20 x "),
     "huge": (config(network={"hidden": [10**9]}), "0.bias must be float of shape (1000000000,)"),
     "beyond all memory": (config(network={"hidden": [10**12, 10**12]}), "config: "),

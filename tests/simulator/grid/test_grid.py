@@ -120,24 +120,24 @@ SIZES = ("num_resources", "units", "visible_jobs", "slot_width", "horizon", "mac
 
 @cases(
     "changes, message",
-    *[({name: 0}, f"{name} must be a whole number of 1 to 10,000, got 0") for name in SIZES],
-    ({"backlog": -1}, "backlog must be a whole number of 0 to 10,000, got -1"),
-    ({"horizon": 10_001}, "horizon must be a whole number of 1 to 10,000, got 10001"),
-    ({"units": 2.5}, "units must be a whole number of 1 to 10,000, got 2.5"),
-    ({"machines": True}, "machines must be a whole number of 1 to 10,000, got True"),
+    *[({name: 0}, f"{name}: expected a number of at least 1, got 0") for name in SIZES],
+    ({"backlog": -1}, "backlog: expected a number of at least 0, got -1"),
+    ({"horizon": 10_001}, "horizon: expected a number of at most 10,000, got 10001"),
+    ({"max_steps": 0}, "max_steps: expected a number of at least 1, got 0"),
     *[
-        ({"max_steps": most}, f"max_steps must be a whole number of at least 1, got {most!r}")
-        for most in (0, 2.5, True, "9")
+        ({name: value}, f"{name}: expected a whole number, got {value!r}")
+        for name, value in (("units", 2.5), ("machines", True), ("max_steps", True), ("max_steps", "9"))
     ],
+    ({"semantics": "papr"}, r"semantics: expected 'paper' or 'deeprm', got 'papr' \(did you mean 'paper'\?\)"),
+    ({"drain": 1}, "drain: expected true or false, got 1"),
     ({"slot_width": 11}, "slot_width must be at most the 10 units of a machine, got 11"),
     ({"horizon": 10_000, "machines": 1_000}, "a picture of 10000 x 20201 has more than 100000000 cells"),
-    ({"objective": "fun"}, "objective must be 'slowdown', 'completion', 'makespan' or 'utilisation', got 'fun'"),
-    ({"picture": "grey"}, "picture must be 'binary' or 'coloured', got 'grey'"),
+    ({"objective": "fun"}, "objective: expected 'slowdown', 'completion', 'makespan' or 'utilisation', got 'fun'"),
+    ({"picture": "grey"}, "picture: expected 'binary' or 'coloured', got 'grey'"),
     ({"machines": 2, "machine_weights": (1.0,)}, "machine_weights must be 2 numbers, got 1"),
-    *(
-        (wrong, "machine_weights, queue_weight and backlog_weight must be finite and not negative")
-        for wrong in ({"machine_weights": (math.nan,)}, {"queue_weight": math.inf}, {"backlog_weight": -math.inf})
-    ),
+    ({"machine_weights": (math.nan,)}, r"machine_weights\[0\]: expected a number of at least 0, got nan"),
+    ({"queue_weight": math.inf}, "queue_weight: expected a finite number, got inf"),
+    ({"backlog_weight": -1.0}, "backlog_weight: expected a number of at least 0, got -1.0"),
 )
 def test_impossible_grids(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=f"^{message}$"):

@@ -37,7 +37,7 @@ def test_what_ran_apart_is_joined_as_if_it_had_run_in_one_lockstep(
     with GridTraining(config, tmp_path / "out").started() as training:
         jobs = training._jobs
         run = training._roll_out(jobs, 0, 0, np.random.default_rng(0))
-    grid = Grid(config.grid.build(), jobs[np.repeat(np.arange(3), 3)])
+    grid = Grid(config.grid, jobs[np.repeat(np.arange(3), 3)])
     choices, states = run.choices, run.states
     assert states is not None
     assert choices.action is not None

@@ -366,7 +366,7 @@ def test_the_results_are_those_of_the_policy_that_is_kept(tmp_path: Path) -> Non
     result = GridTraining(config, tmp_path / "out").run()
     network, policy = load_network(result.policy_file)
     assert policy == config.policy
-    grid = config.grid.build()
+    grid = config.grid
     sets = config.jobs.draw(grid, config.validation.sets, VALIDATION_SEED + config.seed)
     actor = GridActor(network, random_stream(config.seed, RandomStream.POLICY, VALIDATED))
     runs = evaluate(grid, sets, {"again": actor})
