@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import click
 
 from decima.cli.options import (
+    FILE,
     FLAG,
     FOLDER,
     MOST,
@@ -38,27 +41,34 @@ PROFILES = option("--profiles", FOLDER, "Folder of the published TPC-H profiles,
 
 
 class SettingsCommand(click.Command):
-    """Command with an option for each quantity of the evaluation setting, after its own options.
+    """Command with an option for each quantity of a setting, after its own options.
 
     The options are made when they are first needed, since the declaration imports NumPy and pydantic.
 
     Args:
+        settings: module and name of the quantities by name; by default those of the evaluation setting.
         without: names of quantities without an option.
     """
 
-    def __init__(self, *args: Any, without: Collection[str] = (), **others: Any) -> None:
-        self._without: Collection[str] | None = without
+    def __init__(
+        self,
+        *args: Any,
+        settings: str = "decima.evaluation.conditions:SETTINGS",
+        without: Collection[str] = (),
+        **others: Any,
+    ) -> None:
+        self._settings: str | None = settings
+        self._without = without
         super().__init__(*args, **others)
 
     @property
     def params(self) -> list[click.Parameter]:
         """All options."""
-        if self._without is not None:
-            from decima.evaluation.conditions import SETTINGS
-
-            wanted = [each for name, each in SETTINGS.items() if name not in self._without]
-            self._params += options_of(wanted)
-            self._without = None
+        if self._settings is not None:
+            module, _, name = self._settings.partition(":")
+            self._settings = None
+            quantities = getattr(import_module(module), name)
+            self._params += options_of([quantities[name] for name in quantities if name not in self._without])
         return self._params
 
     @params.setter
@@ -111,6 +121,8 @@ def _kind(quantity: Quantity) -> Any:
         return TEXT
     if get_origin(kind) is Literal:
         return click.Choice(get_args(kind))
+    if kind is Path:
+        return FILE
     if kind is bool:
         return FLAG
     if kind is int:

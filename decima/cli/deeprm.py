@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from decima.cli.conditions import SettingsCommand
 from decima.cli.console import PATIENCE_S, Commands, command_line, progress, report
 from decima.cli.options import (
     AT_LEAST_ONE,
     COMPARISON_SEED,
     DEVICE,
-    FILE,
     JSON,
     POLICY_FILE,
     TEXT,
     Numbers,
-    WholeRange,
     option,
     out_option,
     override,
@@ -39,6 +38,8 @@ if TYPE_CHECKING:
     from decima.learning.metrics import TrainingResult
 
 DEFAULT_RECIPE = "deeprm"
+#: Settings of jobs and grid that have options.
+SETTINGS = "decima.policy.grid_config:OPTIONS"
 SHOWN = ("slowdown", "completion", "waiting")
 NUMBERS = Numbers()
 
@@ -48,7 +49,7 @@ def deeprm() -> None:
     """Schedule jobs on a grid of resources and time: DeepRM, its CNN variant, A2cScheduler."""
 
 
-@deeprm.command(context_settings={"show_default": True})
+@deeprm.command(cls=SettingsCommand, settings=SETTINGS, context_settings={"show_default": True})
 @option(
     "--loads A,B,..",
     NUMBERS,
@@ -60,18 +61,7 @@ def deeprm() -> None:
     "Arrival probabilities of a job in a step, each above 0 and at most 1, instead of loads.",
 )
 @option("--sets", AT_LEAST_ONE, "Number of job sets at each load.", 100)
-@option("--steps", AT_LEAST_ONE, "Number of steps in which jobs of a set arrive.", 50)
 @option("--seed", COMPARISON_SEED, "Seed of the sets.", 0)
-@option(
-    "--distribution",
-    click.Choice(["code", "paper", "coarse"]),
-    "Distribution of DeepRM's jobs: of its code, of its paper, or an approximation of its paper's on 10 units.",
-    "code",
-)
-@option(
-    "--log", FILE, "Draw jobs from this log in Standard Workload Format (FILE.swf or FILE.swf.gz) instead."
-)
-@option("--machines", WholeRange(1, 100), "Number of machines.", 1)
 @option(
     "--heuristics A,B,..",
     TEXT,
@@ -83,12 +73,6 @@ def deeprm() -> None:
     "--checkpoint",
     POLICY_FILE,
     "Policy file of decima deeprm train, compared as deeprm.  [default: the shipped policy]",
-)
-@option(
-    "--semantics",
-    click.Choice(["paper", "deeprm"]),
-    "Semantics of the grid: of the DeepRM paper, or of its public code.",
-    "paper",
 )
 @secondary(
     "--measure",
@@ -140,6 +124,7 @@ def compare(
 
 def _comparison(options: dict[str, Any]) -> GridComparison:
     from decima.policy.files import read_archive
+    from decima.policy.grid_config import OPTIONS
     from workloads.grid_jobs import DISTRIBUTIONS
 
     if options["checkpoint"] is not None:
@@ -156,21 +141,21 @@ def _comparison(options: dict[str, Any]) -> GridComparison:
     fits = machines == 1 and (log is not None or distribution != "paper") and SHIPPED_NETWORK.is_file()
     return grid_comparison(
         loads=loads,
-        log=log,
         heuristics=[name.strip() for name in options["heuristics"].split(",")],
         network=options["checkpoint"] or (SHIPPED_NETWORK if fits else None),
-        **{
-            name: options[name] for name in ("distribution", "machines", "semantics", "sets", "steps", "seed")
-        },
+        sets=options["sets"],
+        seed=options["seed"],
+        **{name: options[name] for name in OPTIONS},
     )
 
 
-@deeprm.command(context_settings={"show_default": True})
-@training_options(
-    "deeprm, cnn, a2c",
-    DEFAULT_RECIPE,
-    option("--log", FILE, "Draw jobs from this log in Standard Workload Format (jobs.log)."),
+@deeprm.command(
+    cls=SettingsCommand,
+    settings=SETTINGS,
+    without={"steps", "distribution", "machines", "semantics"},
+    context_settings={"show_default": True},
 )
+@training_options("deeprm, cnn, a2c", DEFAULT_RECIPE)
 @DEVICE
 @workers_option("1")
 @click.pass_context

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,16 +22,16 @@ from decima import policy
 from decima.evaluation.conditions import CompareError
 from decima.evaluation.metrics import GRID_METRICS, ShownMetric, compare_metrics
 from decima.outputs import json_text, versions
-from decima.policy.grid_config import MAX_STEPS, JobsSection
+from decima.policy.grid_config import MAX_STEPS, GridJobs
 from decima.registry import make_grid_scheduler
 from decima.schedulers.grid import GridScheduler, Tetris, play, tune_tetris
-from decima.settings import parse_settings
-from simulator.grid.config import DEEPRM, PAPER, GridConfig
+from simulator.grid.config import PAPER, GridConfig
 from simulator.grid.grid import Grid
 from simulator.grid.record import GridRecord
 from workloads.arrivals import RandomStream, random_stream
 from workloads.grid_jobs import DISTRIBUTIONS, JobSets
 from workloads.job import WorkloadError
+from workloads.quantities import build, quantities
 
 __all__ = [
     "HEURISTIC_NAMES", "LEARNED", "SHIPPED_NETWORK", "TRAINING_SEED", "TUNED", "GridComparison",
@@ -216,8 +216,8 @@ class GridComparison:
         CompareError: no schedulers, or a scheduler twice.
 
     Examples:
-        >>> from decima.policy.grid_config import JobsSection
-        >>> jobs = {f"load {load:g}": JobsSection(load=load) for load in (0.5, 1.3)}
+        >>> from decima.policy.grid_config import GridJobs
+        >>> jobs = {f"load {load:g}": GridJobs(load=load) for load in (0.5, 1.3)}
         >>> comparison = GridComparison(GridConfig(), jobs, ["sjf", "packer"], sets=20)
         >>> comparison.run()
         >>> comparison.table("slowdown").round(1)  # doctest: +NORMALIZE_WHITESPACE
@@ -230,7 +230,7 @@ class GridComparison:
     def __init__(
         self,
         grid: GridConfig,
-        conditions: Mapping[str, JobsSection],
+        conditions: Mapping[str, GridJobs],
         heuristics: Sequence[str] = HEURISTIC_NAMES,
         networks: Mapping[str, Path] | None = None,
         *,
@@ -335,42 +335,33 @@ class GridComparison:
 def grid_comparison(
     *,
     loads: Sequence[float] = (),
-    distribution: Literal["code", "paper", "coarse"] = "code",
-    log: Path | None = None,
-    machines: int = 1,
     heuristics: Sequence[str] = HEURISTIC_NAMES,
     network: Path | None = None,
-    semantics: Literal["paper", "deeprm"] = "paper",
     sets: int = 100,
-    steps: int = 50,
     seed: int = 0,
+    **setting: Any,
 ) -> GridComparison:
     """Set up the comparison of ``decima deeprm compare``: heuristics and a network at several loads.
 
     Args:
         loads: offered loads, as fractions of the units of all machines; by default 0.1, 0.3, .. up to 1.9, or up to
             the highest load (a job in every step).
-        distribution: distribution of jobs, a name in ``DISTRIBUTIONS``.
-        log: log in Standard Workload Format to draw jobs from instead.
         network: policy file, compared as ``deeprm``; it determines the queue and the picture of the grid.
-        semantics: whether to simulate DeepRM's paper or its published code.
-        steps: number of steps in which jobs of a set enter.
+        setting: settings of ``GridJobs`` (``distribution``, ``log``, ``steps``) and of ``GridConfig`` (``machines``,
+            ``semantics``); a machine has the units for which the jobs are made.
 
     Other arguments are those of ``GridComparison``.
 
     Raises:
-        CompareError: no schedulers, one twice, a load twice, or a network for other machines.
+        CompareError: a setting is wrong, no schedulers, one twice, a load twice, or a network for other machines.
         PolicyFileError: the policy file is invalid.
         WorkloadError: a load that no arrival rate gives, or the log cannot be read.
     """
-    units = LOG_UNITS if log is not None else DISTRIBUTIONS[distribution].slots
-    grid = GridConfig(
-        units=units,
-        machines=machines,
-        max_steps=MAX_STEPS,
-        semantics=DEEPRM if semantics == "deeprm" else PAPER,
-    )
-    jobs = parse_settings(JobsSection, {"distribution": distribution, "log": log, "steps": steps}, "jobs")
+    of_jobs = {name: value for name, value in setting.items() if name in quantities(GridJobs)}
+    of_grid = {name: value for name, value in setting.items() if name not in of_jobs}
+    jobs = build(GridJobs, of_jobs, CompareError)
+    units = LOG_UNITS if jobs.log is not None else DISTRIBUTIONS[jobs.distribution].slots
+    grid = build(GridConfig, of_grid, CompareError, {"units": units, "max_steps": MAX_STEPS})
     highest = jobs.highest_load(grid)
     if not loads:
         lower = (load for load in LOADS if load < highest * (1 - 1e-9))
@@ -384,7 +375,7 @@ def grid_comparison(
     networks = {} if network is None else {LEARNED: network}
     if network is not None:
         grid = _grid_of(network, grid)
-    at_loads = {load_name(load): jobs.model_copy(update={"load": load}) for load in loads}
+    at_loads = {load_name(load): replace(jobs, load=load, rate=None) for load in loads}
     return GridComparison(grid, at_loads, heuristics, networks, sets=sets, seed=seed)
 
 

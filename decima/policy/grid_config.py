@@ -13,19 +13,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, model_validator
+from pydantic import AfterValidator, Field
 
 from decima.policy.files import checked, read_archive, read_head
 from decima.policy.parts import PolicyFileError
-from decima.settings import Count, Outside, Positive, Section, Share, Whole
+from decima.settings import Count, Outside, Section
 from simulator.grid.config import GridConfig
-from workloads.declaration import described
+from workloads.declaration import Number, Whole, declared, described
+from workloads.errors import ConfigError
 from workloads.grid_jobs import DISTRIBUTIONS, JobDistribution, JobSets, draw_jobs
+from workloads.quantities import quantities
 from workloads.sources.swf import SwfLog, read_swf, swf_jobs
 
 __all__ = [
-    "DEFAULT_GRID", "MAX_STEPS", "GridPolicyConfig", "JobsSection", "Mask", "NetworkSection", "StoredGrid",
+    "DEFAULT_GRID", "MAX_STEPS", "OPTIONS", "GridJobs", "GridPolicyConfig", "Mask", "NetworkSection", "StoredGrid",
     "parse_head", "read_about",
+    "read_trained_on",
 ]  # fmt: skip
 
 #: Name of the array with the JSON text in a policy file, and format version; see ``decima.policy.files``.
@@ -52,7 +55,7 @@ DEFAULT_GRID = GridConfig(max_steps=MAX_STEPS)
 class NetworkSection(Section):
     """Network of the actor; a critic has a network of the same shape."""
 
-    filters: Whole = described(0, "filters of a convolution on the picture; 0 for none")
+    filters: Annotated[int, Field(ge=0)] = described(0, "filters of a convolution on the picture; 0 for none")
     kernel: Count = described(2, "rows and columns of a filter")
     pooling: bool = described(False, "whether 2 x 2 max pooling follows the convolution")
     reshape: bool = described(False, "one channel per resource; with a convolution only")
@@ -74,31 +77,42 @@ class GridPolicyConfig(Section):
         return f"pictures of {rows} x {columns} and {self.grid.num_actions} actions ({layers})"
 
 
-class JobsSection(Section):
-    """Jobs: drawn from DeepRM's distributions, or from a log."""
+_Load = Annotated[Number, Field(gt=0, allow_inf_nan=False)]
+_Rate = Annotated[Number, Field(ge=0, le=1)]
+
+
+@declared()
+class GridJobs:
+    """Jobs: drawn from DeepRM's distributions, or from a log.
+
+    Raises:
+        ConfigError: a setting is out of range, or loads and rates are given.
+    """
 
     distribution: Literal["code", "paper", "coarse"] = described(
         "code",
-        "distribution of DeepRM's jobs: of its code, of its paper, or of its paper rounded to 10 units",
+        "Distribution of DeepRM's jobs: of its code, of its paper, or an approximation of its paper's on 10 units.",
     )
     log: Path | None = described(
-        None, "log in Standard Workload Format (SWF) from which jobs are drawn instead"
+        None, "Draw jobs from this log in Standard Workload Format (FILE.swf or FILE.swf.gz) instead."
     )
-    load: Positive | tuple[Positive, ...] | None = described(
-        0.7, "average share of each resource that jobs need; sets take loads of a list in turn"
+    load: _Load | tuple[_Load, ...] | None = described(
+        None,
+        "Average share of each resource that jobs need; sets take loads of a list in turn. 0.7 if there is no rate.",
     )
-    rate: Share | tuple[Share, ...] | None = described(
-        None, "probability that a job arrives in a step, instead of a load; sets take rates of a list in turn"
+    rate: _Rate | tuple[_Rate, ...] | None = described(
+        None,
+        "Probability that a job arrives in a step, instead of a load; sets take rates of a list in turn.",
     )
-    steps: Count = described(50, "number of steps in which jobs arrive")
+    steps: Annotated[Whole, Field(ge=1)] = described(50, "Number of steps in which jobs of a set arrive.")
 
-    @model_validator(mode="after")
-    def _check(self) -> JobsSection:
-        if (self.load is None) == (self.rate is None):
-            raise ValueError("expected either load or rate; the other must be null")
+    def __post_init__(self) -> None:
+        if self.load is None and self.rate is None:
+            object.__setattr__(self, "load", 0.7)
+        if self.load is not None and self.rate is not None:
+            raise ConfigError("load and rate exclude each other, expected one of them")
         if self.log is not None and not isinstance(self.load, float):
-            raise ValueError("load: a log is drawn from by one load")
-        return self
+            raise ConfigError("load: a log is drawn from by one load")
 
     @cached_property
     def swf_log(self) -> SwfLog:
@@ -155,6 +169,23 @@ def parse_head(path: Path, arrays: Mapping[str, Any]) -> tuple[GridPolicyConfig,
         raise PolicyFileError(f"{path}: not a network for a grid: expected the text {HEAD!r}")
     config, about = read_head(path, arrays, HEAD, VERSION)
     return checked(path, GridPolicyConfig, config, "config"), about
+
+
+#: Options of ``decima deeprm compare``: quantities of the jobs and of the grid.
+OPTIONS = {name: quantities(GridJobs)[name] for name in ("steps", "distribution", "log")} | {
+    name: quantities(GridConfig)[name] for name in ("machines", "semantics")
+}
+
+
+class _TrainedOn(Section):
+    jobs: Annotated[GridJobs, Outside()] = GridJobs()
+
+
+def read_trained_on(path: Path) -> tuple[GridJobs, GridConfig]:
+    """Return the jobs and the grid of the training in a policy file; errors as in ``read_about``."""
+    config, about = parse_head(path, read_archive(path))
+    settings = {"jobs": about.get("config", {}).get("jobs", {})}
+    return checked(path, _TrainedOn, settings, "about: config").jobs, config.grid
 
 
 def read_about(path: Path) -> dict[str, Any]:

@@ -19,9 +19,7 @@ from decima.evaluation.grid import (
     network_name,
 )
 from decima.evaluation.metrics import GRID_METRICS, Interval, ShownMetric
-from decima.policy.files import read_archive
-from decima.policy.grid_config import JobsSection, parse_head
-from decima.settings import parse_settings
+from decima.policy.grid_config import GridJobs, read_trained_on
 from decima.show.style import draw_band, draw_bars, finish_axes, legend_beside, new_axes, new_figure, styles
 from decima.show.tables import interval_text, table_of
 
@@ -96,7 +94,7 @@ def comparison_notes(comparison: GridComparison, metric: str) -> Sequence[str]:
     return notes
 
 
-def _source(jobs: JobsSection) -> str:
+def _source(jobs: GridJobs) -> str:
     return _JOBS[jobs.distribution] if jobs.log is None else f"jobs of {jobs.log.name}"
 
 
@@ -109,10 +107,8 @@ def _is_highest(comparison: GridComparison, condition: str) -> bool:
 
 
 def _trained_on(file: Path) -> str:
-    config, about = parse_head(file, read_archive(file))
-    settings = about.get("config", {}).get("jobs", {})
-    jobs = parse_settings(JobsSection, settings, f"{file}: about: config: jobs")
-    loads = jobs.loads(config.grid)
+    jobs, grid = read_trained_on(file)
+    loads = jobs.loads(grid)
     low, high = load_name(min(loads)), load_name(max(loads))
     return f"{_source(jobs)}, load {low}" + ("" if low == high else f" to {high}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,7 @@ def compare(
     Returns:
         Tidy results, see ``GridComparison.runs``.
     """
-    section = config.jobs.model_copy(update=jobs)
+    section = replace(config.jobs, **jobs)
     comparison = GridComparison(config.grid, {name: section}, heuristics, networks, sets=sets, seed=seed)
     comparison.run()
     return comparison.runs

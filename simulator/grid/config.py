@@ -73,9 +73,7 @@ class GridConfig:
     backlog: Annotated[Whole, Field(ge=0, le=_MOST)] = described(
         60, "Number of jobs that may wait behind the visible jobs, B; further jobs are dropped."
     )
-    machines: _Size = described(
-        1, "Number of machines, m; action i * visible_jobs + j books job j on machine i."
-    )
+    machines: _Size = described(1, "Number of machines, m.")
     max_steps: Annotated[Whole, Field(ge=1)] | None = described(
         None,
         "Step after which an episode ends. In Python None by default: it ends when all jobs are finished.",
@@ -122,7 +120,7 @@ class GridConfig:
 
     @property
     def num_actions(self) -> int:
-        """Number of actions: each visible job on each machine, and void (a step passes)."""
+        """Number of actions: i * visible_jobs + j books the visible job j on machine i; the last one is void."""
         return self.machines * self.visible_jobs + 1
 
     @property

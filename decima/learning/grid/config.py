@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from importlib import resources
-from typing import Literal
+from typing import Annotated, Literal
 
 from decima import settings
 from decima.policy.grid_config import (
     DEFAULT_GRID,
+    GridJobs,
     GridPolicyConfig,
-    JobsSection,
     Mask,
     NetworkSection,
     StoredGrid,
 )
-from decima.settings import Count, LearningRate, Recipes, Section, Share, Weight
+from decima.settings import Count, LearningRate, Outside, Recipes, Section, Share, Weight
 from workloads.declaration import described
 
 __all__ = ["RECIPES", "CloningSection", "DeepRMConfig"]
@@ -83,7 +83,7 @@ class DeepRMConfig(settings.RunConfig):
     """Settings of a training run on DeepRM's grid. They determine its results, bit for bit on a CPU."""
 
     grid: StoredGrid = DEFAULT_GRID
-    jobs: JobsSection = JobsSection()
+    jobs: Annotated[GridJobs, Outside()] = GridJobs()
     network: NetworkSection = NetworkSection()
     episodes: EpisodesSection = EpisodesSection()
     update: UpdateSection = UpdateSection()

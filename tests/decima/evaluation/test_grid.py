@@ -17,7 +17,7 @@ from decima.evaluation.grid import (
     summary,
 )
 from decima.evaluation.metrics import GRID_METRICS, ShownMetric, compare_metrics, mean_interval, summary_table
-from decima.policy.grid_config import JobsSection
+from decima.policy.grid_config import GridJobs
 from decima.schedulers.base import SchedulerError
 from decima.schedulers.grid import KNOBS, Packer, ShortestJobFirst, Tetris, play
 from simulator.grid import Grid, GridConfig
@@ -111,16 +111,16 @@ def test_heuristics_and_what_is_withheld() -> None:
 def test_training_and_evaluation_draw_other_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[tuple[int, int]] = []
 
-    def draw(jobs: JobsSection, grid: GridConfig, sets: int, seed: int) -> JobSets:
+    def draw(jobs: GridJobs, grid: GridConfig, sets: int, seed: int) -> JobSets:
         drawn.append((sets, seed))
         return draw_jobs(DISTRIBUTIONS["code"], load=0.5, sets=sets, seed=seed)
 
-    monkeypatch.setattr(JobsSection, "draw", draw)
-    comparison = GridComparison(GridConfig(), {"": JobsSection()}, ("sjf", "packer"), sets=2, seed=64)
+    monkeypatch.setattr(GridJobs, "draw", draw)
+    comparison = GridComparison(GridConfig(), {"": GridJobs()}, ("sjf", "packer"), sets=2, seed=64)
     comparison.run()
     assert list(comparison.table()) == ["sjf", "packer"]
     assert sorted(drawn) == [(2, 64), (2, 1_000_064)]
-    default = GridComparison(GridConfig(), {"": JobsSection()})
+    default = GridComparison(GridConfig(), {"": GridJobs()})
     assert (default.schedulers, default.sets) == (("sjf", "packer", "tetris*", "random"), 100)
 
 

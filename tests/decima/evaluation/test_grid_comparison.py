@@ -134,7 +134,7 @@ def test_a_network_takes_part_on_the_grid_that_it_was_made_for(network: Callable
     ({"loads": (0.5, 0.5)}, "a load is given twice"),
     ({"heuristics": ()}, "no schedulers"),
     ({"heuristics": ("sjf", "sjf")}, "given twice: sjf, sjf"),
-    ({"steps": 0}, "jobs: steps: expected greater than or equal to 1, got 0"),
+    ({"steps": 0}, "^steps: expected a number of at least 1, got 0"),
 )
 def test_what_is_refused(values: dict[str, Any], told: str) -> None:
     with pytest.raises(DecimaError, match=told):

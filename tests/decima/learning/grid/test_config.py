@@ -24,6 +24,13 @@ def test_one_load_or_several(load: str, loads: tuple[float, ...]) -> None:
     assert config.jobs.loads(config.grid) == loads
 
 
+def test_a_rate_replaces_the_default_load() -> None:
+    jobs = parse_settings(DeepRMConfig, {"jobs": {"rate": 0.5}}, "mine.yaml").jobs
+    assert (jobs.load, jobs.rate) == (None, 0.5)
+    assert jobs.loads(GridConfig()) == pytest.approx((0.9225,))
+    assert parse_settings(DeepRMConfig, {"jobs": {"load": None}}, "mine.yaml").jobs.load == 0.7
+
+
 @pytest.mark.parametrize("recipe", RECIPES.names())
 def test_recipes_are_complete_settings(recipe: str, tmp_path: Path) -> None:
     """In recipes, jobs fit the grid and the network fits the picture; settings are unchanged when read again."""
@@ -81,8 +88,7 @@ def test_jobs_need_the_share_of_the_grid_that_was_asked_for(overrides: list[str]
         ({"grid": {"unit": 3}}, "grid.unit: unknown key"),
         ({"grid": {"units": 0}}, "grid.units: expected a number of at least 1, got 0"),
         ({"grid": {"objective": "speed"}}, "grid.objective: expected 'slowdown'"),
-        ({"jobs": {"rate": 0.5}}, "jobs: expected either load or rate; the other must be null"),
-        ({"jobs": {"load": None}}, "jobs: expected either load or rate; the other must be null"),
+        ({"jobs": {"rate": 0.5, "load": 0.7}}, "jobs: load and rate exclude each other"),
         ({"jobs": {"load": -1}}, "jobs.load"),
         ({"jobs": {"log": "a.swf", "load": None, "rate": 0.5}}, "jobs: load: a log is drawn from by one load"),
         ({"network": {"hidden": []}}, "network.hidden: "),
