@@ -24,12 +24,11 @@ from workloads.reading import read_document
 if TYPE_CHECKING:
     from decima.policy.policy import Policy
     from decima.policy.scheduler import Actor, NeuralScheduler
-    from decima.schedulers.grid import GridScheduler
     from simulator.cluster.episode import DecidesStages
 
 __all__ = [
-    "ANY_POLICY", "DEFAULT_POLICY", "GRID_SCHEDULERS", "LEARNED", "PARAMETERS", "SCHEDULERS", "UNGUARDED",
-    "SchedulerError", "SchedulerLike", "load_policy", "make_grid_scheduler", "make_scheduler", "parameters",
+    "ANY_POLICY", "DEFAULT_POLICY", "LEARNED", "PARAMETERS", "SCHEDULERS", "UNGUARDED",
+    "SchedulerError", "SchedulerLike", "load_policy", "make_scheduler", "parameters",
     "policy_named", "signature", "split_names", "summary",
 ]  # fmt: skip
 
@@ -131,14 +130,6 @@ def _imported(place: str) -> Any:
 #: Heuristics: name on the command line -> class.
 SCHEDULERS: Mapping[str, type[Scheduler]] = _Schedulers()
 
-#: Rules on DeepRM's grid: name -> module in ``decima.schedulers``, and class.
-GRID_SCHEDULERS = {
-    "sjf": "grid:ShortestJobFirst",
-    "packer": "grid:Packer",
-    "tetris": "grid:Tetris",
-    "random": "grid:RandomChoice",
-}
-
 #: A scheduler, or anything that ``make_scheduler`` converts to one.
 SchedulerLike = Union[str, "DecidesStages", "type[DecidesStages]", Decide]
 
@@ -208,43 +199,6 @@ def _learned_scheduler(spec: str, policy: str, has_guard: bool) -> NeuralSchedul
         return load_policy(policy, guard=has_guard)
     except (PartError, PolicyFileError) as error:
         raise SchedulerError(f"scheduler {spec!r}: {error}") from None
-
-
-def make_grid_scheduler(spec: str) -> GridScheduler:
-    """Make a scheduler of DeepRM's grid from its name.
-
-    Args:
-        spec: one of ``GRID_SCHEDULERS``, ``tetris:KNOB`` or ``random:SEED``; or ``module:Class``, a custom class, also
-            from the current folder, built without arguments, whose objects map a ``Grid`` to actions, see
-            ``decima.schedulers.grid.ScoredRule``.
-
-    Raises:
-        SchedulerError: the name is unknown, or a parameter is out of range.
-    """
-    name, colon, argument = spec.partition(":")
-    if name in GRID_SCHEDULERS:
-        rule: Any = _imported(GRID_SCHEDULERS[name])
-        if not colon:
-            return rule()  # type: ignore[no-any-return]
-        if name == "tetris" and 0 <= (knob := number_in(argument)) <= 1:
-            return rule(knob)  # type: ignore[no-any-return]
-        if name == "random" and (seed := whole_in(argument)) is not None and seed >= 0:
-            return rule(seed)  # type: ignore[no-any-return]
-        raise SchedulerError(f"{spec!r}: expected tetris:KNOB with a knob of 0 to 1, or random:SEED")
-    if not is_custom(spec):
-        raise SchedulerError(
-            f"unknown heuristic {spec!r}: expected one of {', '.join(GRID_SCHEDULERS)}, tetris:KNOB, random:SEED or "
-            "module:Class; decima deeprm compare also accepts tetris*"
-        )
-    from decima.policy.parts import PartError, build_part
-
-    try:
-        scheduler = build_part(spec)
-    except PartError as error:
-        raise SchedulerError(f"heuristic {error}") from None
-    if not callable(scheduler):
-        raise SchedulerError(f"heuristic {spec!r}: expected a class whose objects map a grid to actions")
-    return scheduler  # type: ignore[no-any-return]
 
 
 def load_policy(policy: str | Path, guard: bool = True) -> NeuralScheduler:

@@ -42,8 +42,7 @@ from click.testing import CliRunner
 
 from decima.cli.console import LONGEST
 from decima.cli.main import cli
-from decima.policy.files import read_archive
-from decima.policy.save import write_archive
+from decima.policy.archive import read_archive, write_archive
 from decima.policy.shipped import SHIPPED
 from tests.decima.cli.commands import every_command
 from tests.decima.cli.test_malformed import JOB, TABLE, WORKFLOW, WORKLOAD

@@ -55,7 +55,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "zipfile.ZipFile(io.BytesIO(data))": CHECKED,
         "torch.load(io.BytesIO(data), map_location='cpu', weights_only=True)": CHECKED,
     },
-    "decima/policy/files.py": {"zipfile.ZipFile(file)": CHECKED},
+    "decima/policy/archive.py": {"zipfile.ZipFile(file)": CHECKED},
     "decima/service/answering.py": {"pickle.loads(await stream": "messages of this program's other process"},
     "decima/service/credentials.py": {
         "context.load_cert_chain(cert, key": "files that workloads.reading has read before"

@@ -41,6 +41,14 @@ class WorkloadError(DecimaError, ValueError):
     """A workload is invalid. The message is one line that names the place and the expected value."""
 
 
+class SchedulerError(DecimaError, ValueError):
+    """A scheduler's name or parameter is invalid. The message is one line."""
+
+
+class CompareError(DecimaError, ValueError):
+    """Invalid comparison. The message is one line."""
+
+
 _Kind = TypeVar("_Kind")
 
 #: Longer texts are not compared with known names, and are cut in messages.

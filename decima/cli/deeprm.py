@@ -123,7 +123,7 @@ def compare(
 
 
 def _comparison(options: dict[str, Any]) -> GridComparison:
-    from decima.policy.files import read_archive
+    from decima.policy.archive import read_archive
     from decima.policy.grid_config import OPTIONS
     from workloads.grid_jobs import DISTRIBUTIONS
 
@@ -167,7 +167,7 @@ def train(context: click.Context, /, device: str, workers: int | str | None, **o
     any number of workers and interruptions. Ctrl-C ends the training early.
     """
     from decima.learning.grid.config import RECIPES, DeepRMConfig
-    from decima.policy.files import read_archive
+    from decima.policy.archive import read_archive
     from decima.settings import read_settings
     from workloads.sources.swf import read_swf
 

@@ -129,7 +129,7 @@ def serve(
     import contextlib
     import faulthandler
 
-    from decima.policy.files import POLICY
+    from decima.policy.archive import POLICY
     from decima.policy.shipped import SHIPPED
     from decima.registry import LEARNED, SchedulerError, make_scheduler
     from decima.service.answering import Setup, run

@@ -23,7 +23,7 @@ from workloads.arrivals import (
 )
 from workloads.declaration import Number, Text, Whole, declared, described
 from workloads.drift import Drift
-from workloads.errors import LONGEST_MS, DecimaError, check_all
+from workloads.errors import LONGEST_MS, CompareError, check_all
 from workloads.job import JobProfile
 from workloads.quantities import quantities, to_outside
 from workloads.scaling import uniform_memory
@@ -37,10 +37,6 @@ __all__ = ["SETTINGS", "TRAINING_OFFSET", "CompareError", "Conditions", "Samplin
 TRAINING_OFFSET = 1_000_000
 #: Maximum seed of a sequence.
 MOST_SEED = 2**63 - 1
-
-
-class CompareError(DecimaError, ValueError):
-    """Invalid comparison. The message is one line."""
 
 
 def as_workload(jobs: Any) -> Workload:

@@ -19,18 +19,16 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from decima import policy
-from decima.evaluation.conditions import CompareError
 from decima.evaluation.metrics import GRID_METRICS, ShownMetric, compare_metrics
 from decima.outputs import json_text, versions
 from decima.policy.grid_config import MAX_STEPS, GridJobs
-from decima.registry import make_grid_scheduler
-from decima.schedulers.grid import GridScheduler, Tetris, play, tune_tetris
+from decima.schedulers.grid import GridScheduler, Tetris, make_grid_scheduler, play, tune_tetris
 from simulator.grid.config import PAPER, GridConfig
 from simulator.grid.grid import Grid
 from simulator.grid.record import GridRecord
 from workloads.arrivals import RandomStream, random_stream
+from workloads.errors import CompareError, WorkloadError
 from workloads.grid_jobs import DISTRIBUTIONS, JobSets
-from workloads.job import WorkloadError
 from workloads.quantities import build, quantities
 
 __all__ = [

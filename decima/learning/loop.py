@@ -49,7 +49,7 @@ from decima.outputs import (
     remove_paths,
     uninterrupted,
 )
-from decima.policy.files import POLICY
+from decima.policy.archive import POLICY
 from decima.policy.parts import NotFiniteError
 from decima.policy.threads import keep_memory, one_thread
 from decima.settings import TRAINING, DivergedError, Progress, TrainingError, silent

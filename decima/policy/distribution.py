@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from decima.policy.files import TRAINED_ON, checked, policy_path, read_about
+from decima.policy.archive import checked
+from decima.policy.files import TRAINED_ON, policy_path, read_about
 from simulator.cluster.alone import known_sequence
 from simulator.cluster.config import ERRORS, ClusterConfig
 from workloads.arrivals import JobSequence

@@ -2,7 +2,7 @@
 
 The networks are DeepRM's, and convolutional networks (CNN) of its successors. Their first layer on sparse pictures is
 compiled: it sums the weights of the cells that are 1, about a hundred of the thousands. The array ``network`` of a
-policy file is its JSON text, see ``decima.policy.files``; the other arrays are the parameters of the actor's network.
+policy file is its JSON text, see ``decima.policy.archive``; the other arrays are the parameters of the actor's network.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from decima.policy.files import checked_weights, read_archive
+from decima.policy.archive import checked_weights, read_archive, write_policy
 from decima.policy.grid_config import HEAD, VERSION, GridPolicyConfig, Mask, parse_head
 from decima.policy.parts import NotFiniteError, PolicyFileError
-from decima.policy.save import write_policy
 from simulator.compiled import ANY_ORDER, compiled, inner
 from simulator.grid.config import GridConfig
 from workloads.errors import ConfigError
@@ -325,7 +324,7 @@ def log_probabilities(network: nn.Module, pictures: Tensor, allowed: Tensor | No
 
 
 def save_network(path: Path, network: nn.Module, config: GridPolicyConfig, about: Mapping[str, Any]) -> None:
-    """Write an actor's network, built by ``build_actor(config)``, atomically; see ``decima.policy.files``."""
+    """Write an actor's network, built by ``build_actor(config)``, atomically; see ``decima.policy.archive``."""
     arrays = {name: weight.detach().cpu().numpy() for name, weight in network.state_dict().items()}
     write_policy(path, config, arrays, about, HEAD, VERSION)
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from decima.policy.files import checked, read_archive, read_head
+from decima.policy.archive import checked, read_archive, read_head
 from decima.policy.parts import PolicyFileError
 from decima.settings import Count, Outside, Section
 from simulator.grid.config import GridConfig
@@ -31,7 +31,7 @@ __all__ = [
     "read_trained_on",
 ]  # fmt: skip
 
-#: Name of the array with the JSON text in a policy file, and format version; see ``decima.policy.files``.
+#: Name of the array with the JSON text in a policy file, and format version; see ``decima.policy.archive``.
 HEAD, VERSION = "network", 2
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation
 from simulator.compiled import inner
-from workloads.errors import DecimaError
+from workloads.errors import SchedulerError
 
 if TYPE_CHECKING:
     from simulator.cluster.engine.rule import CompiledRule
@@ -45,10 +45,6 @@ def check_positive(**constants: float) -> None:
     for name, value in constants.items():
         if not value > 0:
             raise ValueError(f"the {name} must be positive, got {value:g}")
-
-
-class SchedulerError(DecimaError, ValueError):
-    """A scheduler's name or parameter is invalid. The message is one line."""
 
 
 class Scheduler(ABC):

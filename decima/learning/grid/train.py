@@ -48,8 +48,7 @@ from decima.policy.grid import (
 )
 from decima.policy.grid_config import read_about
 from decima.policy.parts import PolicyFileError
-from decima.registry import make_grid_scheduler
-from decima.schedulers.grid import GridScheduler, ShortestJobFirst
+from decima.schedulers.grid import GridScheduler, ShortestJobFirst, make_grid_scheduler
 from decima.settings import Progress, TrainingError, read_settings, silent
 from simulator.grid.grid import Grid
 from simulator.grid.record import GridRecord

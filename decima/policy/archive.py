@@ -1,0 +1,176 @@
+"""Read and write archives of policies: NumPy archives of plain arrays, one of which is a JSON text.
+
+Reading never executes code. ``decima.policy.files`` has the policies for clusters, ``decima.policy.grid`` those for DeepRM's grid.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ValidationError
+
+from decima.outputs import atomic_path
+from decima.policy.parts import PolicyFileError
+from workloads.reading import open_regular, parse_json
+from workloads.sources.file_format import first_problem
+
+__all__ = [
+    "POLICY", "checked", "checked_weights", "read_archive", "read_head", "write_archive", "write_policy",
+]  # fmt: skip
+
+Model = TypeVar("Model", bound=BaseModel)
+
+#: Name of the policy file in the folder of a training.
+POLICY = "policy.npz"
+#: Maximum size of all arrays of a file together, bytes; a policy has about ten thousand weights.
+LARGEST = 2**27
+_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+
+
+def read_archive(path: Path) -> dict[str, NDArray[Any]]:
+    """Read named arrays of an archive as ``numpy.load`` does, and refuse any other content.
+
+    Raises:
+        PolicyFileError: the file cannot be read or contains anything but arrays.
+    """
+    try:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+            members = archive.infolist()
+            if sum(member.file_size for member in members) > LARGEST:
+                raise ValueError("larger than any policy")
+            if any(member.compress_type not in _COMPRESSIONS for member in members):
+                raise ValueError("a compression that NumPy does not use, and that may take any memory")
+            if any(not member.filename.endswith(".npy") for member in members):
+                raise ValueError("an entry is not an array")
+            return {member.filename.removesuffix(".npy"): _array(archive.read(member)) for member in members}
+    except Exception as error:  # damaged archives raise exceptions of any type
+        if isinstance(error, OSError) and error.strerror:
+            raise PolicyFileError(f"{path}: {error.strerror}") from None
+        raise PolicyFileError(
+            f"{path}: not a policy, or truncated: expected a NumPy archive of arrays"
+        ) from None
+
+
+def _array(content: bytes) -> NDArray[Any]:
+    """Return the array in the content of a .npy file. Its size must be as declared, before memory is taken for it."""
+    stream = io.BytesIO(content)
+    read_header = _HEADERS[np.lib.format.read_magic(stream)]
+    shape, is_fortran, dtype = read_header(stream)
+    begin = stream.tell()
+    if dtype.hasobject or math.prod(shape) * dtype.itemsize != len(content) - begin:
+        raise ValueError("a malformed array")
+    return np.ndarray(shape, dtype, content, begin, order="F" if is_fortran else "C")
+
+
+def read_head(
+    path: Path, arrays: Mapping[str, NDArray[Any]], name: str, version: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Parse the JSON text of a policy file.
+
+    Args:
+        path: path of the file, for error messages.
+        arrays: arrays of the file by name.
+        name: name of the array that contains the text.
+        version: expected format version.
+
+    Returns:
+        The configuration, not yet validated (see ``checked``), and the information about the training.
+
+    Raises:
+        PolicyFileError: the text is missing, or is not a JSON object of this format version.
+    """
+    text = arrays.get(name, np.zeros(0))
+    expected = f"{path}: the text {name!r} is malformed"
+    if text.shape or text.dtype.kind != "U":
+        raise PolicyFileError(f"{expected}: expected a single text")
+    try:
+        head = parse_json(str(text))
+    except RecursionError:
+        raise PolicyFileError(f"{expected}: too many levels of brackets") from None
+    except ValueError as error:
+        raise PolicyFileError(f"{expected}: {error}") from None
+    if not isinstance(head, dict):
+        raise PolicyFileError(f"{expected}: expected an object")
+    if (found := head.get("version")) != version or isinstance(found, bool):
+        raise PolicyFileError(f"{path}: format version {version} expected, got {found!r:.60}")
+    for key in ("config", "about"):
+        if not isinstance(head.setdefault(key, {} if key == "about" else None), dict):
+            raise PolicyFileError(f"{expected}: {key}: expected an object")
+    return head["config"], head["about"]
+
+
+def checked_weights(
+    path: Path, arrays: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, NDArray[np.float32]]:
+    """Check names, shapes and values of weights, and return the weights as float32.
+
+    Args:
+        path: path of the file, for error messages.
+        arrays: arrays by name.
+        shapes: expected shapes by name.
+
+    Raises:
+        PolicyFileError: an array is missing or unknown, has another shape or type, or is not finite.
+    """
+    weights = {}
+    for name in sorted(arrays.keys() | shapes.keys()):
+        if name not in arrays or name not in shapes:
+            raise PolicyFileError(f"{path}: the array {name} is missing or unknown")
+        array = arrays[name]
+        if array.shape != shapes[name] or array.dtype.kind != "f":
+            raise PolicyFileError(
+                f"{path}: {name} must be float of shape {shapes[name]}, got {array.dtype} {array.shape}"
+            )
+        with np.errstate(over="ignore"):
+            weights[name] = array.astype(np.float32, order="C")
+        if not np.isfinite(weights[name]).all():
+            raise PolicyFileError(f"{path}: {name} has weights that are not finite")
+    return weights
+
+
+def checked(path: Path, model: type[Model], value: object, place: str) -> Model:
+    """Validate a part of a policy file; ``place`` names it in errors.
+
+    Raises:
+        PolicyFileError: a key is unknown or has a wrong value.
+    """
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise PolicyFileError(f"{path}: {place}: {first_problem(error, model)}") from None
+
+
+def write_policy(
+    path: Path,
+    config: BaseModel,
+    arrays: Mapping[str, NDArray[Any]],
+    about: Mapping[str, Any],
+    head: str,
+    version: int,
+) -> None:
+    """Write a policy file atomically.
+
+    Args:
+        config: configuration of the policy.
+        arrays: weights by name.
+        about: JSON-compatible information about the training, such as its command and results.
+        head: name of the array with the JSON text.
+        version: format version.
+    """
+    text = json.dumps({"version": version, "config": config.model_dump(mode="json"), "about": dict(about)})
+    write_archive(path, {head: np.array(text), **arrays})
+
+
+def write_archive(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Write named arrays atomically."""
+    with atomic_path(path) as partial, partial.open("wb") as file:
+        np.savez_compressed(file, **arrays)
