@@ -43,7 +43,7 @@ CHECKED = {"gymnasium", "numba", "numpy", "pydantic"}
     ("compare --checkpoint garbage.npz", COMPARE, 106, 25_300),
     ("explain --policy garbage.npz", CHECKED, 65, 15_900),
     ("train --set start=garbage.npz --set behaviour_cloning=null --out new", CHECKED, 79, 18_300),
-    ("deeprm compare --checkpoint garbage.npz", CHECKED, 54, 12_200),
+    ("deeprm compare --checkpoint garbage.npz", CHECKED, 42, 8_800),
 )
 def test_a_command_imports_what_it_needs(
     command: str, needed: set[str], num_modules: int, num_lines: int, tmp_path: Path

@@ -22,18 +22,20 @@ from decima import policy
 from decima.evaluation.metrics import GRID_METRICS, ShownMetric, compare_metrics
 from decima.outputs import json_text, versions
 from decima.policy.grid_config import MAX_STEPS, GridJobs
-from decima.schedulers.grid import GridScheduler, Tetris, make_grid_scheduler, play, tune_tetris
+from decima.policy.parts import PartError, build_part
+from decima.schedulers.grid import GRID_SCHEDULERS, GridScheduler, RandomChoice, Tetris, play, tune_tetris
 from simulator.grid.config import PAPER, GridConfig
 from simulator.grid.grid import Grid
 from simulator.grid.record import GridRecord
 from workloads.arrivals import RandomStream, random_stream
-from workloads.errors import CompareError, WorkloadError
+from workloads.errors import CompareError, SchedulerError, WorkloadError, is_custom, number_in, whole_in
 from workloads.grid_jobs import DISTRIBUTIONS, JobSets
 from workloads.quantities import build, quantities
 
 __all__ = [
     "HEURISTIC_NAMES", "LEARNED", "SHIPPED_NETWORK", "TRAINING_SEED", "TUNED", "GridComparison",
     "Withholding", "compare_by", "evaluate", "grid_comparison", "heuristics_for", "load_name",
+    "make_grid_scheduler",
     "measure_sets", "network_actor", "network_name", "summary",
 ]  # fmt: skip
 
@@ -150,6 +152,40 @@ def heuristics_for(
         name: Tetris(tune_tetris(Grid(config, training))) if name == TUNED else make_grid_scheduler(name)
         for name in names
     }
+
+
+def make_grid_scheduler(spec: str) -> GridScheduler:
+    """Make a scheduler of DeepRM's grid from its name.
+
+    Args:
+        spec: one of ``GRID_SCHEDULERS``, ``tetris:KNOB`` or ``random:SEED``; or ``module:Class``, a custom class, also
+            from the current folder, built without arguments, whose objects map a ``Grid`` to actions, see
+            ``ScoredRule``.
+
+    Raises:
+        SchedulerError: the name is unknown, or a parameter is out of range.
+    """
+    name, colon, argument = spec.partition(":")
+    if name in GRID_SCHEDULERS:
+        if not colon:
+            return GRID_SCHEDULERS[name]()
+        if name == "tetris" and 0 <= (knob := number_in(argument)) <= 1:
+            return Tetris(knob)
+        if name == "random" and (seed := whole_in(argument)) is not None and seed >= 0:
+            return RandomChoice(seed)
+        raise SchedulerError(f"{spec!r}: expected tetris:KNOB with a knob of 0 to 1, or random:SEED")
+    if not is_custom(spec):
+        raise SchedulerError(
+            f"unknown heuristic {spec!r}: expected one of {', '.join(GRID_SCHEDULERS)}, tetris:KNOB, random:SEED or "
+            "module:Class; decima deeprm compare also accepts tetris*"
+        )
+    try:
+        scheduler = build_part(spec)
+    except PartError as error:
+        raise SchedulerError(f"heuristic {error}") from None
+    if not callable(scheduler):
+        raise SchedulerError(f"heuristic {spec!r}: expected a class whose objects map a grid to actions")
+    return scheduler  # type: ignore[no-any-return]
 
 
 def network_actor(path: Path, seed: int) -> GridScheduler:

@@ -1,6 +1,7 @@
 """Read and write archives of policies: NumPy archives of plain arrays, one of which is a JSON text.
 
-Reading never executes code. ``decima.policy.files`` has the policies for clusters, ``decima.policy.grid`` those for DeepRM's grid.
+Reading never executes code. ``decima.policy.files`` has the policies for clusters, ``decima.policy.grid`` those for
+DeepRM's grid.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rules for DeepRM's grid (HotNets 2016, section 4); ``make_grid_scheduler`` makes them from their names."""
+"""Rules for DeepRM's grid (HotNets 2016, section 4)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.policy.parts import PartError, build_part
 from simulator.grid.grid import Grid
 from simulator.grid.record import GridRecord
-from workloads.errors import SchedulerError, is_custom, number_in, whole_in
 
 __all__ = [
     "GRID_SCHEDULERS", "KNOBS", "GridScheduler", "Packer", "RandomChoice", "ScoredRule", "ShortestJobFirst", "Tetris",
-    "make_grid_scheduler", "play", "tune_tetris",
+    "play", "tune_tetris",
 ]  # fmt: skip
 
 #: A function that returns the actions of all episodes, int64 [N].
@@ -98,41 +96,6 @@ GRID_SCHEDULERS: dict[str, Callable[[], GridScheduler]] = {
     "tetris": Tetris,
     "random": RandomChoice,
 }
-
-
-def make_grid_scheduler(spec: str) -> GridScheduler:
-    """Make a scheduler of DeepRM's grid from its name.
-
-    Args:
-        spec: one of ``GRID_SCHEDULERS``, ``tetris:KNOB`` or ``random:SEED``; or ``module:Class``, a custom class, also
-            from the current folder, built without arguments, whose objects map a ``Grid`` to actions, see
-            ``ScoredRule``.
-
-    Raises:
-        SchedulerError: the name is unknown, or a parameter is out of range.
-    """
-    name, colon, argument = spec.partition(":")
-    if name in GRID_SCHEDULERS:
-        if not colon:
-            return GRID_SCHEDULERS[name]()
-        if name == "tetris" and 0 <= (knob := number_in(argument)) <= 1:
-            return Tetris(knob)
-        if name == "random" and (seed := whole_in(argument)) is not None and seed >= 0:
-            return RandomChoice(seed)
-        raise SchedulerError(f"{spec!r}: expected tetris:KNOB with a knob of 0 to 1, or random:SEED")
-    if not is_custom(spec):
-        raise SchedulerError(
-            f"unknown heuristic {spec!r}: expected one of {', '.join(GRID_SCHEDULERS)}, tetris:KNOB, random:SEED or "
-            "module:Class; decima deeprm compare also accepts tetris*"
-        )
-    try:
-        scheduler = build_part(spec)
-    except PartError as error:
-        raise SchedulerError(f"heuristic {error}") from None
-    if not callable(scheduler):
-        raise SchedulerError(f"heuristic {spec!r}: expected a class whose objects map a grid to actions")
-    return scheduler  # type: ignore[no-any-return]
-
 
 #: Candidate knobs in the tuning of Tetris*.
 KNOBS = (0.5, 0.2, 0.1, 0.05, 0.03, 0.02, 0.01, 0.005, 0.003, 0.002, 0.001)

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from decima.evaluation.grid import TRAINING_SEED, evaluate, heuristics_for
+from decima.evaluation.grid import TRAINING_SEED, evaluate, heuristics_for, make_grid_scheduler
 from decima.evaluation.metrics import GRID_METRICS, compare_metrics
 from decima.learning import metrics
 from decima.learning.checkpoint import copy_weights
@@ -48,7 +48,7 @@ from decima.policy.grid import (
 )
 from decima.policy.grid_config import read_about
 from decima.policy.parts import PolicyFileError
-from decima.schedulers.grid import GridScheduler, ShortestJobFirst, make_grid_scheduler
+from decima.schedulers.grid import GridScheduler, ShortestJobFirst
 from decima.settings import Progress, TrainingError, read_settings, silent
 from simulator.grid.grid import Grid
 from simulator.grid.record import GridRecord

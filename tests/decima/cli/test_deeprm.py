@@ -60,4 +60,4 @@ def test_jobs_may_come_from_a_log(train: Train, tmp_path: Path) -> None:
     assert result.stderr.startswith("my log.swf: 40 jobs on 8 processors; dropped 1 ")
     about = read_about(tmp_path / "out" / "policy.npz")
     assert about["config"]["jobs"]["log"] == "my log.swf"
-    assert about["command"].endswith("--set iterations=1 --log 'my log.swf' --out DIR")
+    assert about["command"].endswith("--set iterations=1 --out DIR --log 'my log.swf'")

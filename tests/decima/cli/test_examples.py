@@ -13,11 +13,11 @@ from click.testing import CliRunner
 
 from decima.cli.compare import DEFAULT_SCHEDULERS, SCHEDULERS_THAT_PACK
 from decima.cli.main import cli
+from decima.evaluation.grid import make_grid_scheduler
 from decima.evaluation.metrics import SHOWN
 from decima.learning.cluster.config import RECIPES, read_config
 from decima.learning.grid.config import RECIPES as GRID_RECIPES, DeepRMConfig
 from decima.registry import make_scheduler
-from decima.schedulers.grid import make_grid_scheduler
 from decima.settings import read_settings
 from simulator.cluster.config import parse_classes
 from tests.decima.cli.commands import every_command

@@ -4,17 +4,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from decima.evaluation.grid import make_grid_scheduler
 from decima.schedulers.base import SchedulerError
-from decima.schedulers.grid import (
-    KNOBS,
-    Packer,
-    RandomChoice,
-    ShortestJobFirst,
-    Tetris,
-    make_grid_scheduler,
-    play,
-    tune_tetris,
-)
+from decima.schedulers.grid import KNOBS, Packer, RandomChoice, ShortestJobFirst, Tetris, play, tune_tetris
 from simulator.grid import Grid, GridConfig
 from tests.decima.learning.grid.examples import grid_of, tiny_grid
 from tests.simulator.grid.naive import Written
