@@ -104,7 +104,7 @@ class NaiveNetwork:
 
     def by_the_rule(self, place: int) -> float:
         """Return 1 for the rule's next stage, less for stages that it would run later."""
-        return 1.0 - float(self.rule.away[place])
+        return 1.0 - float(self.rule.distances[place])
 
     def stage_features(self, place: int) -> Vector:
         job = int(self.seen.stage_job[place])

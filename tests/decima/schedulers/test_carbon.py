@@ -12,6 +12,7 @@ from decima.schedulers.carbon_price import CarbonPrice
 from decima.schedulers.fair import Fair
 from decima.schedulers.srpt import Srpt
 from simulator import ClusterConfig, EpisodeRecord, run_episode
+from simulator.cluster.costs import busy_intervals
 from tests.simulator.cluster.build import chain, jobs, stage
 from tests.workloads.strategies import job_sequences
 from workloads import JobAttributes, JobSequence, Signal, poisson_arrivals, synthetic_profiles, synthetic_signal
@@ -32,7 +33,7 @@ def episode(rule: str, config: ClusterConfig = CONFIG, sequence: JobSequence = J
 
 
 def busy_at(record: EpisodeRecord, times_ms: list[float]) -> list[int]:
-    _, begin_ms, end_ms = record.busy_intervals
+    _, begin_ms, end_ms = busy_intervals(record)
     return [int(((begin_ms <= now) & (now < end_ms)).sum()) for now in times_ms]
 
 
@@ -130,8 +131,8 @@ def test_cap_keeps_its_quota_and_pcaps_lets_the_longer_job_wait() -> None:
     config = ClusterConfig(10, signal=STEPS, moving_delay_ms=0.0)
     both = jobs(chain(stage(10, 500.0)), chain(stage(400, 500.0)))
     record = run_episode(config, both, Pcaps(1.0))
-    _, begin_ms, _ = record.busy_intervals
-    job = record.busy_intervals[0]
+    _, begin_ms, _ = busy_intervals(record)
+    job = busy_intervals(record)[0]
     assert begin_ms[job == 0].min() == 0
     assert begin_ms[job == 1].min() > 0
 

@@ -202,7 +202,9 @@ def test_typical_durations_and_attained_service() -> None:
         assert each.job_attained_ms == pytest.approx(work)
     assert any(each.job_attained_ms.any() for each in seen)
     assert str(EXACT) == ""
-    assert str(Knowledge(1.0, 0.5, 0.0, 0.3)) == "errors of estimates 1 (jobs), 0.5 (stages), 30% of jobs unknown"
+    errors = "errors of estimates 1 (jobs), 0.5 (stages)"
+    unknown = "30% of jobs unknown, their task times by estimator forest"
+    assert str(Knowledge(1.0, 0.5, 0.0, 0.3)) == f"{errors}, {unknown}"
 
 
 def test_exact_estimates_and_numbers_of_tasks_are_known() -> None:
