@@ -261,7 +261,7 @@ IMPOSSIBLE: dict[str, tuple[Damage, str]] = {
     "triple": (at("jobs.0.edges", [[0, 1, 1]]), "jobs.0.edges.0: "),
     "negative": (at("jobs.1.stages.0.fresh_ms", -1), "a task duration must be between 0"),
     "order": (at("jobs.0.arrival_ms", 30), "arrival times must ascend"),
-    "zero": (at("executors", 0), "the number of executors must be a whole number of 1 to 1,000,000, got 0"),
+    "zero": (at("executors", 0), "num_executors: expected a number of at least 1, got 0"),
     "huge": (at("executors", 10**30), "executors: Input should be less than"),
     "huge-edge": (at("jobs.0.edges", [[0, 10**30]]), "jobs.0.edges.0.1: Input should be less than"),
     "huge-stage": (at("jobs.1.stages.0.num_tasks", 10**30), "jobs.1.stages.0.num_tasks: "),
