@@ -14,8 +14,8 @@ import decima
 from decima.show.style import draw_bars, legend_beside, new_figure
 from reproduce.common import Result
 
-#: Length of a day, ms, whose second half is night; number of days; share of the executors that stay at night.
-DAY_MS, DAYS, STAYING = 240_000.0, 100, 0.6
+#: Length of a day, s, whose second half is night; number of days; share of the executors that stay at night.
+DAY_S, DAYS, STAYING = 240.0, 100, 0.6
 #: Reference scheduler.
 FAIR = "fair"
 #: Without ``las``, under which a job of one stream never completes if outputs are lost.
@@ -28,13 +28,13 @@ DRAWN = (FAIR, "weighted-fair:-1", "tuned-weighted-fair", "hesrpt", "srpt", "dec
 
 
 def kinds_of_faults(executors: int) -> dict[str, dict[str, Any]]:
-    """Return the settings of each kind, fields of ``simulator.cluster.faults.Faults``."""
+    """Return the settings of each kind, options of ``decima compare``."""
     nights = [
         change
         for day in range(DAYS)
-        for change in ((DAY_MS * (day + 0.5), round(STAYING * executors)), (DAY_MS * (day + 1), executors))
+        for change in ((DAY_S * (day + 0.5), round(STAYING * executors)), (DAY_S * (day + 1), executors))
     ]
-    mild, heavy = {"executor_lifetime_ms": 1_800_000.0}, {"executor_lifetime_ms": 300_000.0}
+    mild, heavy = {"executor_lifetime": 1800.0}, {"executor_lifetime": 300.0}
     lost_output, failures, stragglers = (
         {"lost_output": True},
         {"task_failures": 0.02},

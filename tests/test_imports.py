@@ -32,17 +32,17 @@ CHECKED = {"gymnasium", "numba", "numpy", "pydantic"}
 
 @cases(
     "command, needed, num_modules, num_lines",
-    ("--help", set(), 20, 4200),
-    ("compare --help", set(), 20, 4200),
-    ("train --help", set(), 20, 4200),
-    ("schedulers", {"gymnasium", "numba", "numpy", "pydantic", "rich"}, 49, 10_400),
-    ("workload show", {"gymnasium", "numba", "numpy", "pydantic", "rich"}, 47, 9600),
-    (FAIR, COMPARE, 96, 20_600),
-    (f"{FAIR},decima", COMPARE, 115, 26_700),
-    ("compare --workload missing.json", COMPARE, 96, 20_600),
-    ("compare --checkpoint garbage.npz", COMPARE, 106, 25_300),
-    ("explain --policy garbage.npz", CHECKED, 65, 15_900),
-    ("train --set start=garbage.npz --set behaviour_cloning=null --out new", CHECKED, 79, 18_300),
+    ("--help", set(), 18, 3500),
+    ("compare --help", {"gymnasium", "numpy", "pydantic"}, 39, 7400),
+    ("train --help", set(), 18, 3500),
+    ("schedulers", {"gymnasium", "numba", "numpy", "pydantic", "rich"}, 37, 6700),
+    ("workload show", {"gymnasium", "numba", "numpy", "pydantic", "rich"}, 45, 8400),
+    (FAIR, COMPARE, 92, 18_300),
+    (f"{FAIR},decima", COMPARE, 113, 24_600),
+    ("compare --workload missing.json", COMPARE, 87, 17_700),
+    ("compare --checkpoint garbage.npz", COMPARE, 104, 22_500),
+    ("explain --policy garbage.npz", CHECKED, 66, 13_300),
+    ("train --set start=garbage.npz --set behaviour_cloning=null --out new", CHECKED, 76, 15_800),
     ("deeprm compare --checkpoint garbage.npz", CHECKED, 42, 8_800),
 )
 def test_a_command_imports_what_it_needs(

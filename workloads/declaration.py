@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from functools import wraps
 from importlib import import_module
 from numbers import Integral, Real
@@ -82,7 +82,7 @@ class Text:
 
 
 class Named(Text):
-    """Text form of values that have names, such as semantics; values without a name have no text.
+    """Text form of dataclass objects that have names, such as semantics; the others are written field by field.
 
     Args:
         values: values by their names.
@@ -103,7 +103,7 @@ class Named(Text):
         return self.values[name]
 
     def _name(self, value: Any) -> Any:
-        return next((name for name, each in self.values.items() if each == value), value)
+        return next((name for name, each in self.values.items() if each == value), asdict(value))
 
 
 def described(

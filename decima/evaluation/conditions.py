@@ -224,7 +224,11 @@ class Conditions(Sampling):
             setting["arrivals"] = "exact"
         if setting["arrivals"] != "poisson":
             setting["interval_s"] = None
-        return setting
+        without_effect = [
+            *NOT_COMPARED,
+            *(name for name, each in SETTINGS.items() if each.extra["only_speed"]),
+        ]
+        return {name: value for name, value in setting.items() if name not in without_effect}
 
     @cached_property
     def _windows(self) -> tuple[JobSequence, ...]:

@@ -103,8 +103,9 @@ def _one_setting(conditions: Conditions, source: str) -> dict[str, object]:
         "losses_per_hour": round(3_600_000 / faults.executor_lifetime_ms, 3),
         "lost_output": int(faults.lost_output),
         "straggler_share": faults.stragglers[0],
-        "straggler_factor": faults.stragglers[1],
     }
+    if faults.stragglers[0]:
+        cluster["straggler_factor"] = faults.stragglers[1]
     if cluster["executor_return"] == NEVER:
         cluster["executor_return"] = AS_GOOD_AS_NEVER_S
     # What the recipe draws is given even if it is 0.

@@ -175,7 +175,7 @@ def test_variants_are_trained_and_compared(
     assert list(means(result)) == schedulers
     assert list(trainings) == folders
     assert {config.iterations for config in trainings.values()} == {3}
-    assert {config.cluster.executors for config in trainings.values()} == {5}
+    assert {config.cluster.num_executors for config in trainings.values()} == {5}
     assert result.pictures[name].axes
 
 

@@ -354,7 +354,7 @@ def train_policy(
     config: TrainingConfig | str | Path | None,
     out: str | Path,
     *,
-    workload: str | Path | None = None,
+    workload: str | Path | Mapping[str, Any] | None = None,
     overrides: Sequence[str] = (),
     resume: bool = False,
     device: str = "cpu",
@@ -374,7 +374,7 @@ def train_policy(
             folder of a run to resume.
         out: folder of the run.
         workload: workload instead of that of ``config``: ``tpch``, ``synthetic``, a workload file, or a folder of the
-            published TPC-H profiles.
+            published TPC-H profiles; or a dictionary of some keys of the section ``workload``.
         overrides: texts that replace settings of ``config``, such as ``"iterations=20"``.
         resume: whether to continue from the checkpoint in the folder, which must contain a run.
         device: device of the updates, ``cpu`` or ``cuda``; episodes always run on CPUs.
@@ -401,7 +401,9 @@ def train_policy(
     check_overrides(overrides)
     if resume:
         check_resumable(Path(out))
-    if workload is not None:
+    if isinstance(workload, Mapping):
+        settings["workload"] = workload
+    elif workload is not None:
         overrides = [*overrides, *workload_overrides(workload)]
     if not isinstance(config, TrainingConfig):
         config = read_config(Path(out) / CONFIG if config is None else config, overrides, settings)

@@ -39,10 +39,10 @@ def test_by_default_a_policy_that_does_not_fit_is_left_out_and_one_line_says_so(
     assert notices(done) == [
         f"decima is left out, its policy general is out of its training distribution: {WHY}. To train one that fits: "
         "decima train --config general --set start=general --set behaviour_cloning=null --set iterations=40 "
-        "--set 'settings.sources=[tpch]' --set settings.executors=5 --set settings.moving_delay=100 "
-        "--set settings.durations=1 --set settings.tasks=1 --set settings.batches=1 --set settings.batch_jobs=2 "
+        "--set 'settings.sources=[tpch]' --set settings.durations=1 --set settings.tasks=1 --set settings.batches=1 "
+        "--set settings.batch_jobs=2 --set settings.executors=5 --set settings.moving_delay=100 "
         "--set settings.job_error=0 --set settings.stage_error=0 --set settings.task_count_error=0 "
-        "--set settings.unknown=0 --set settings.losses_per_hour=0 --set settings.task_failures=0 "
+        "--set settings.unknown=0 --set settings.task_failures=0 --set settings.losses_per_hour=0 "
         "--set settings.straggler_share=0 --set validation.cells=1 --set validation.sequences=20 --out DIR. "
         "To see it all the same: --schedulers fair,decima."
     ]
@@ -86,20 +86,15 @@ def test_a_policy_that_says_what_means_nothing_is_told_in_one_line(run: Compare,
 @cases(
     "options, settings",
     ("--arrivals poisson --interval 10 --moving-delay 0.5 --semantics trace --executors 1000 --jobs 7",
-     r"\[tiny.json\]' --set settings.executors=1000 --set settings.moving_delay=0.5 .*"
-     r"--set settings.batches=0 --set settings.load=\S+ .*--set cluster.semantics=trace "),
+     "executors=1000 moving_delay=0.5 batches=0 semantics=trace"),
     ("--executors 1000 --jobs 3",
-     r"\[tiny.json\]' .*--set settings.batches=1 --set settings.batch_jobs=3 --set settings.job_error=0 "
-     r"--set settings.stage_error=0 --set settings.task_count_error=0 --set settings.unknown=0 "
-     r"--set settings.losses_per_hour=0 --set settings.task_failures=0 --set settings.straggler_share=0 "
-     r"--set validation"),
-    ("--executors 1000 --job-error 1.5 --unknown 0.25",
-     r"settings.executors=1000 .*--set settings.job_error=1.5 .*--set settings.unknown=0.25 "),
-    ("--executors 20 --task-failures 0.05 --executor-lifetime 100 --lost-output --stragglers 0.1:4",
-     r"--set settings.losses_per_hour=36 --set settings.executor_return=60 --set settings.lost_output=1 "
-     r"--set settings.task_failures=0.05 --set settings.straggler_share=0.1 --set settings.straggler_factor=4 "),
+     "batches=1 batch_jobs=3 job_error=0 stage_error=0 task_count_error=0 unknown=0 losses_per_hour=0 "
+     "task_failures=0 straggler_share=0"),
+    ("--executors 1000 --job-error 1.5 --unknown 0.25", "executors=1000 job_error=1.5 unknown=0.25"),
+    ("--executors 20 --task-failures 0.05 --executor-lifetime 100 --lost-output --stragglers 0.1:3",
+     "losses_per_hour=36 lost_output=1 task_failures=0.05 straggler_share=0.1 straggler_factor=3"),
     ("--executors 20 --task-failures 0.05 --executor-lifetime 100 --executor-return never",
-     r"--set settings.losses_per_hour=36 --set settings.executor_return=1000000000 "),
+     "losses_per_hour=36 executor_return=1000000000"),
     ids=["stream", "batch", "errors", "faults", "never"],
 )  # fmt: skip
 def test_the_command_that_trains_one_is_of_these_jobs_and_this_cluster(
@@ -107,7 +102,10 @@ def test_the_command_that_trains_one_is_of_these_jobs_and_this_cluster(
 ) -> None:
     few = "--seeds 1 --training 1 --processes 1 --workload tiny.json"
     [line] = notices(run(base=(*few.split(), *options.split())))
-    assert re.search(settings, line)
+    found = set(re.findall(r"--set '?(?:settings|cluster)\.(\S+?)'? ", line))
+    assert found >= {"sources=[tiny.json]", *settings.split()}
+    assert ("--arrivals" in options) == any(each.startswith("load=") for each in found)
+    assert ("--stragglers" in options) == any(each.startswith("straggler_factor=") for each in found)
 
 
 def test_the_command_that_trains_one_where_executors_differ(run: Compare) -> None:

@@ -12,7 +12,7 @@ import pytest
 import decima
 from decima.cli.main import cli
 from decima.evaluation.comparison import Comparison
-from decima.evaluation.conditions import CompareError
+from decima.evaluation.conditions import CompareError, Conditions, Sampling
 from decima.evaluation.options import choose_schedulers, compare, make_conditions
 from decima.evaluation.variants import guarantee_metrics, most_executors
 from decima.gym import as_scheduler
@@ -31,6 +31,8 @@ from tests.decima.schedulers.own_schedulers import Greedy
 from tests.simulator.cluster.build import job, stage
 from workloads import AttributeDistribution, DecimaError, JobAttributes, JobSequence, open_workload, poisson_arrivals
 from workloads.imperfections import Imperfections
+from workloads.quantities import build, quantities
+from workloads.transform import ArrivalPattern
 
 SMALL: dict[str, Any] = {"workload": LIBRARY, "jobs": 4, "executors": 4, "seeds": 2, "seed": 5}
 
@@ -211,6 +213,15 @@ def test_tuned_weighted_fair_from_python() -> None:
         decima.make_scheduler("tuned-weighted-fair")
     with pytest.raises(CompareError, match=r"scheduler must be .* got 'fair'"):
         decima.tune(ClusterConfig(), sequence, "fair")
+
+
+@cases("cls", ClusterConfig, Knowledge, Faults, Conditions, Sampling, AttributeDistribution, ArrivalPattern)
+def test_defaults_are_those_declared(cls: Any) -> None:
+    for default in (cls(), build(cls, {})):
+        for name, quantity in quantities(cls).items():
+            if name not in ("classes", "workload"):  # one class of the number of executors; an opened workload
+                assert quantity.of(default) == quantity.field.default
+    assert not Faults().active
 
 
 def test_faults_and_errors_of_estimates_are_those_measured() -> None:

@@ -25,7 +25,7 @@ from decima.learning.cluster.rollout import (
     roll_out,
     start_episodes,
 )
-from decima.learning.cluster.train import ClusterTraining
+from decima.learning.cluster.train import ClusterTraining, train_policy
 from decima.learning.cluster.validation import evaluate_policy
 from decima.learning.loop import CARD, CHECKPOINT, POLICY
 from decima.learning.metrics import IterationReport, TrainingResult, read_metrics
@@ -47,6 +47,24 @@ def clone(config: TrainingConfig, out: Path) -> None:
     """Return settings of behaviour cloning without reinforcement learning."""
     with ClusterTraining(config, out).started() as training:
         assert list(training._clone(0))
+
+
+def test_settings_are_keywords(tmp_path: Path) -> None:
+    sections = {"cluster": {"executors": 3, "moving_delay": 0.5}, "workload": {"jobs": 2}, "behaviour_cloning": None}
+    (tmp_path / "small.yaml").write_text(small(tmp_path, seed=3).to_yaml())
+    config = train_policy(tmp_path / "small.yaml", tmp_path / "out", iterations=1, **sections).config
+    cluster = ClusterConfig(num_executors=3, moving_delay_ms=500.0)
+    assert (config.iterations, config.seed, config.behaviour_cloning) == (1, 3, None)
+    assert config.cluster == cluster
+    assert (config.workload.num_jobs, config.workload.file) == (2, tmp_path / "tiny.json")
+    for settings, message in (
+        ({"iteration": 1}, "iteration: unknown key .did you mean 'iterations'"),
+        ({"cluster": {"executors": 0}}, "cluster.executors: expected a number of at least 1, got 0"),
+    ):
+        with pytest.raises(TrainingError, match=message):
+            train_policy("quick", tmp_path / "other", **settings)
+    with pytest.raises(TrainingError, match="need the name of a recipe or a file"):
+        train_policy(config, tmp_path / "other", iterations=1)
 
 
 def test_metrics_of_an_iteration_are_those_of_its_episodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
