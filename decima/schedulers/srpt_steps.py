@@ -320,9 +320,8 @@ def describe_state(seen, rule, totals, plans):  # type: ignore[no-untyped-def]
 @inner
 def is_stream(seen):  # type: ignore[no-untyped-def]
     """Return whether the live jobs arrived at different times."""
-    for job in range(
-        1, len(seen.jobs)
-    ):  # those of several drivers are not in order, as the drivers' clocks differ
+    # Arrivals of several drivers are not in order, as the drivers' clocks differ.
+    for job in range(1, len(seen.jobs)):  # noqa: SIM110  # compiled code has no generators
         if seen.jobs[job].arrival_ms != seen.jobs[0].arrival_ms:
             return True
     return False
