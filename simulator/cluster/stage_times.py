@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -53,8 +54,8 @@ MOST_PATHS = 1e12
 GROUPS, FEWEST_TEMPLATES = 5, 5
 #: Trees of a forest, least number of stages in a leaf, and share of the features among which a split is chosen.
 TREES, LEAF, SHARE = 60, 2, 0.5
-#: Number of stages to which a forest is fitted at most, drawn at random.
-MOST_STAGES = 20_000
+#: Numbers of jobs and of their stages to which a forest is fitted at most, drawn at random.
+MOST_JOBS, MOST_STAGES = 2_000, 20_000
 #: Probability that a normal number is within a standard deviation of its mean.
 ONE_SD = 0.6827
 #: Smallest factor of the variance between the trees.
@@ -295,6 +296,17 @@ def _keys(profile: JobProfile) -> Iterator[object]:
     yield tuple(sorted(labels))
 
 
+def _sample(template: Sequence[int]) -> list[int]:
+    """Return at most ``MOST_JOBS`` jobs at random, ascending: equally many of each template, as far as it has them."""
+    most = max(MOST_JOBS // (max(template) + 1), 1)
+    sample, count = [], Counter[int]()
+    for job in np.random.default_rng(0).permutation(len(template)).tolist():
+        if count[template[job]] < most:
+            sample.append(job)
+            count[template[job]] += 1
+    return sorted(sample[:MOST_JOBS])
+
+
 class Predictor:
     """Predictions for the jobs of a workload and for others, by a forest that was fitted without the job's template.
 
@@ -303,16 +315,18 @@ class Predictor:
     """
 
     def __init__(self, profiles: Sequence[JobProfile]) -> None:
-        group = [template % GROUPS for template in templates(profiles)]
+        template = templates(profiles)
+        group = [number % GROUPS for number in template]
         #: Group of each template, by what identifies it.
         self._group = {
             key: index for profile, index in zip(profiles, group, strict=True) for key in _keys(profile)
         }
+        sample = [(profiles[job], group[job]) for job in _sample(template)]
         forests = [
-            fit_forest([profile for profile, other in zip(profiles, group, strict=True) if other != index])
+            fit_forest([profile for profile, other in sample if other != index])
             for index in range(max(group) + 1)
         ]
-        errors = [forests[index].errors(profile) for profile, index in zip(profiles, group, strict=True)]
+        errors = [forests[index].errors(profile) for profile, index in sample]
         job_error, between_trees, stage_error, concentration = np.array(errors).T
         stage_var = float(stage_error.mean())
         # The variance of a job's own error is proportional to that between the trees plus its median, and such that two
@@ -323,7 +337,9 @@ class Predictor:
         job_var = (factor * usual, factor)
         self._forests = [replace(forest, job_var=job_var, stage_var=stage_var) for forest in forests]
         self._predictions: WeakKeyDictionary[JobProfile, Prediction] = WeakKeyDictionary()
-        self._of_all = replace(fit_forest(profiles), job_var=job_var, stage_var=stage_var)
+        self._of_all = replace(
+            fit_forest([profile for profile, _ in sample]), job_var=job_var, stage_var=stage_var
+        )
 
     def predict(self, profile: JobProfile) -> Prediction:
         """Predict the task times of a job; its own task times are not used."""

@@ -1,6 +1,7 @@
 """Predictions of task times from the DAGs of jobs that have not run."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ from sklearn.ensemble import RandomForestRegressor
 
 from decima.schedulers import Fair
 from simulator import ClusterConfig, run_episode
+from simulator.cluster import stage_times
 from simulator.cluster.config import Knowledge
 from simulator.cluster.estimates import draw_estimates
 from simulator.cluster.stage_times import (
@@ -166,3 +168,20 @@ def test_a_sequence_from_a_trace_predicts_by_its_own_jobs() -> None:
     jobs = trace_arrivals([QUERIES[0], QUERIES[1], QUERIES[0]], [0.0, 1.0, 2.0])
     assert jobs.library == (QUERIES[0], QUERIES[1])
     assert len(set(templates(QUERIES))) > GROUPS
+
+
+def test_of_a_large_workload_some_jobs_of_each_template_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage_times, "MOST_JOBS", 40)
+    many = tuple(QUERIES) + tuple(replace(QUERIES[20], name=f"copy {index}") for index in range(400))
+    sizes = []
+    fit = stage_times.fit_forest
+
+    def fit_and_count(profiles: Sequence[JobProfile]) -> stage_times.Forest:
+        sizes.append(len(profiles))
+        return fit(profiles)
+
+    monkeypatch.setattr(stage_times, "fit_forest", fit_and_count)
+    predictor = Predictor(many)
+    assert max(sizes) <= 40
+    assert len(set(templates(many))) <= max(sizes)  # at least one job of each
+    assert predictor.predict(many[-1]).task_ms.shape == (many[-1].num_stages,)
