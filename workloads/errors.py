@@ -229,6 +229,8 @@ def place_name(location: Iterable[str | int]) -> str:
     for part in location:
         if part in ("<number>", "<name>", "<list>", "<object>", "[key]"):  # added by pydantic
             continue
+        if isinstance(part, str) and part.startswith(("function-", "tuple[")):  # alternatives, by pydantic
+            continue
         if isinstance(part, str) and re.fullmatch(r"[\w-]+", part):
             text += f".{part}" if text else part
         else:
