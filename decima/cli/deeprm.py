@@ -111,6 +111,7 @@ def compare(
     by_load = {
         load: comparison.compared[condition]
         for condition, jobs in comparison.conditions.items()
+        if condition in comparison.compared  # else its sets have no jobs
         for load in jobs.loads(comparison.grid)
     }
     shown = Report(
