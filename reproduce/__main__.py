@@ -42,14 +42,14 @@ def options(run: Any) -> list[click.Option]:
     }
     hints = typing.get_type_hints(run)
     return [
-        _option(name, hints[name], each.default, texts[name])
-        for name, each in inspect.signature(run).parameters.items()
+        _option(name, hints[name], parameter.default, texts[name])
+        for name, parameter in inspect.signature(run).parameters.items()
     ]
 
 
 def _option(name: str, hint: Any, default: Any, text: str) -> click.Option:
     if isinstance(hint, types.UnionType):  # X | None
-        hint = next(each for each in typing.get_args(hint) if each is not type(None))
+        hint = next(member for member in typing.get_args(hint) if member is not type(None))
     repeated = typing.get_origin(hint) is tuple  # tuple[X, ...]
     kind = typing.get_args(hint)[0] if repeated else hint
     if typing.get_origin(kind) is typing.Literal:

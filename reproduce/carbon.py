@@ -103,13 +103,13 @@ def at_equal_misses(runs: pd.DataFrame) -> str:
     """
     carbon = runs.pivot_table("carbon", "seed", "scheduler")
     misses = runs.groupby("scheduler")["deadline_misses"].mean()
-    ours, others = misses["carbon-slack"], misses.drop("carbon-slack")
-    target = max(ours, others.min())
+    ours, other_misses = misses["carbon-slack"], misses.drop("carbon-slack")
+    target = max(ours, other_misses.min())
     best: tuple[float, str, pd.Series[float]] | None = None
-    for fewer, more in product(others.index, repeat=2):
-        if others[fewer] <= target <= others[more]:
-            gap = others[more] - others[fewer]
-            share = (target - others[fewer]) / gap if gap else 0.0
+    for fewer, more in product(other_misses.index, repeat=2):
+        if other_misses[fewer] <= target <= other_misses[more]:
+            gap = other_misses[more] - other_misses[fewer]
+            share = (target - other_misses[fewer]) / gap if gap else 0.0
             mixed = (1 - share) * carbon[fewer] + share * carbon[more]
             if best is None or mixed.mean() < best[0]:
                 best = mixed.mean(), f"{fewer} and {more}" if share else fewer, mixed

@@ -54,7 +54,7 @@ class Result(NamedTuple):
             "values": self.values,
             "formats": self.formats,
             "tables": {
-                name: json.loads(each.to_json(orient="records")) for name, each in self.tables.items()
+                name: json.loads(table.to_json(orient="records")) for name, table in self.tables.items()
             },
         }
 

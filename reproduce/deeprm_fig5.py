@@ -48,9 +48,11 @@ def run(
     runs = compare(slowdown.config, networks, HEURISTICS, sets=sets, seed=seed)
     claims = [claim("Tetris* outperforms the other heuristics on slowdown.", runs, TUNED, ["sjf", "packer"])]
     for metric, name in NETWORKS.items():
-        others = [each for each in (*HEURISTICS, *networks) if each != name]
+        other_schedulers = [scheduler for scheduler in (*HEURISTICS, *networks) if scheduler != name]
         claims.append(
-            claim(f"DeepRM is the best on {metric} when trained for it.", runs, name, others, metric)
+            claim(
+                f"DeepRM is the best on {metric} when trained for it.", runs, name, other_schedulers, metric
+            )
         )
     metrics = list(NETWORKS)
     return Result(

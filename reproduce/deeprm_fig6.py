@@ -61,8 +61,8 @@ def claims(curve: Curve, heuristics: Mapping[str, float]) -> list[dict[str, str]
         int(row["iteration"]): row["validation_slowdown"] for row in curve if "validation_slowdown" in row
     }
     last, first, least = max(slowdown), slowdown[min(slowdown)], min(slowdown.values())
-    passed = next((each for each, value in slowdown.items() if value < heuristics[TUNED]), None)
-    converged = next(each for each, value in slowdown.items() if value <= (1 + CONVERGED) * least)
+    passed = next((name for name, value in slowdown.items() if value < heuristics[TUNED]), None)
+    converged = next(name for name, value in slowdown.items() if value <= (1 + CONVERGED) * least)
     is_short = last < PASSES_TETRIS
 
     def row(paper: str, here: str, holds: bool | None) -> dict[str, str]:
@@ -95,14 +95,14 @@ def plot(curve: Curve, heuristics: Mapping[str, float]) -> Figure:
     figure = style.new_figure(10, 4)
     left, right = figure.subplots(1, 2)
     learned = [row for row in curve if "return" in row]
-    own = style.styles(["deeprm"])["deeprm"]
+    deeprm_style = style.styles(["deeprm"])["deeprm"]
     style.draw_curve(left, learned, "slowdown", label="deeprm, training sets", color="0.7")
-    style.draw_curve(left, curve, "validation_slowdown", label="deeprm, unseen sets", **own)
+    style.draw_curve(left, curve, "validation_slowdown", label="deeprm, unseen sets", **deeprm_style)
     for name, look in style.styles(heuristics).items():
         left.axhline(heuristics[name], label=name, **{**look, "linestyle": "--"})
     style.finish_axes(left, xlabel="Iterations", ylabel="Slowdown", ylim=(0, None))
     style.draw_curve(right, learned, "return_best", label="best of each set", color=style.BLUE)
-    style.draw_curve(right, learned, "return", label="mean", **own)
+    style.draw_curve(right, learned, "return", label="mean", **deeprm_style)
     style.finish_axes(right, xlabel="Iterations", ylabel="Total reward of an episode")
     right.legend(loc="lower right", **style.LEGEND)
     style.legend_beside(left)

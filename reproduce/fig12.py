@@ -80,7 +80,7 @@ def run(
     for fifth, name in enumerate(FIFTHS):
         row: dict[str, object] = {"Fifth of the jobs by work": name}
         for column, heading in enumerate(["vs JCT", *(f"vs executors of {size}" for size in SIZES)]):
-            ours, theirs = (by_work[each][:, fifth, column] for each in ("decima", GRAPHENE_STAR))
+            ours, theirs = (by_work[scheduler][:, fifth, column] for scheduler in ("decima", GRAPHENE_STAR))
             row[heading], row[f"{heading}_ci95"] = decima.paired_change(ours, theirs)
         rows.append(row)
     table = pd.DataFrame(rows)

@@ -63,7 +63,7 @@ def run(
         training: Setting of all trainings that differs from the recipe, such as iterations=20.
         workers: Processes.
     """
-    interval_of = {each: interval_for_load(each, workload, executors) for each in sorted(set(load))}
+    interval_of = {share: interval_for_load(share, workload, executors) for share in sorted(set(load))}
     highest = interval_of[max(interval_of)]
     size = [f"cluster.executors={executors}", *training]
     variants = {
@@ -90,8 +90,8 @@ def run(
             seeds=seeds,
             seed=seed,
             workers=workers,
-        ).assign(condition=f"load {each:.0%}")
-        for each, interval in interval_of.items()
+        ).assign(condition=f"load {share:.0%}")
+        for share, interval in interval_of.items()
     )
     table = decima.summary_table(
         runs, TUNED, ["mean_jct_s", "p95_jct_s", "utilisation", "load"], by=["condition"]

@@ -92,8 +92,8 @@ def plot_queries(axes: Axes, queries: pd.DataFrame) -> None:
     """Draw the real and the simulated time of each query, with the mean error above."""
     times_s = queries[["real", ALL]] / 1000
     draw_pairs(axes, times_s["real"], times_s[ALL])
-    for place, (height, error) in enumerate(zip(times_s.max(axis=1), queries[f"{ALL} error"], strict=True)):
-        axes.text(place, height, f"{error:.0%}", ha="center", va="bottom", fontsize="x-small")
+    for index, (height, error) in enumerate(zip(times_s.max(axis=1), queries[f"{ALL} error"], strict=True)):
+        axes.text(index, height, f"{error:.0%}", ha="center", va="bottom", fontsize="x-small")
     axes.set(ylabel="Wall time (s)", xlim=(-0.6, len(queries) - 0.4), ylim=(0, 1.15 * times_s["real"].max()))
     axes.set_xticks(range(len(queries)), queries.index, fontsize="small")
 
@@ -115,15 +115,15 @@ def plot_mixtures(axes: Axes, applications: pd.DataFrame) -> None:
 
 def plot_effects(axes: Axes, mean_errors: pd.Series[float]) -> None:
     """Draw mean errors, two bars for each prediction: a job alone, and jobs sharing the cluster."""
-    place = np.arange(len(PREDICTIONS))
+    positions = np.arange(len(PREDICTIONS))
     for offset, (where, colour) in zip((-0.2, 0.2), COLOURS.items(), strict=True):
         if where in mean_errors.index.get_level_values("where"):
             errors = 100 * mean_errors.xs(where, level="where").reindex(PREDICTIONS)
-            bars = axes.barh(place + offset, errors.fillna(0.0), 0.4, label=where, color=colour)
+            bars = axes.barh(positions + offset, errors.fillna(0.0), 0.4, label=where, color=colour)
             labels = ["" if np.isnan(error) else f"{error:.1f}" for error in errors]
             axes.bar_label(bars, labels, padding=2, fontsize="x-small")
             axes.axvline(100 * PAPER[where], color=colour, linestyle="dashed", linewidth=0.8)
-    axes.set_yticks(place, PREDICTIONS, fontsize="small")
+    axes.set_yticks(positions, PREDICTIONS, fontsize="small")
     axes.invert_yaxis()
     axes.set(xlabel="Mean error (%); dashed: the paper's")
     axes.set_title("With and without effects", loc="left")

@@ -79,7 +79,7 @@ def plot(records: Mapping[str, EpisodeRecord]) -> Figure:
         look = {"label": name, **looks[name]}
         mean = {column: over_time(steps, edges_ms) for column, steps in record.resources().items()}
         present = over_time(record.jobs_in_system(), edges_ms)
-        busy = [mean[f"class_{number}"] for number in range(len(SIZES))]
+        busy = [mean[f"class_{index}"] for index in range(len(SIZES))]
         with np.errstate(invalid="ignore", divide="ignore"):  # at the end, no job and no executor is busy
             per_job = np.sum(busy, axis=0) / present
             share = 1 - mean["memory_demanded"] / mean["memory_held"]

@@ -60,14 +60,14 @@ def run(
     comparison = decima.Comparison(setting, {**schedulers, "decima": policy}, alphas=ALPHAS)
     comparison.run(workers)
     searches = {
-        each: [
-            search_orders(setting.sequence(each), executors, ahead=ahead, max_evaluations=orders)
+        seed: [
+            search_orders(setting.sequence(seed), executors, ahead=ahead, max_evaluations=orders)
             for ahead in (True, False)
         ]
-        for each in setting.seeds
+        for seed in setting.seeds
     }
-    best_ms = {each: min(search.mean_jct_ms for search in pair) for each, pair in searches.items()}
-    comparison.add(BEST, {each: mean_ms / 1000 for each, mean_ms in best_ms.items()})
+    best_ms = {seed: min(search.mean_jct_ms for search in pair) for seed, pair in searches.items()}
+    comparison.add(BEST, {seed: mean_ms / 1000 for seed, mean_ms in best_ms.items()})
     table = decima.summary_table(comparison.runs, TUNED)
     values = {"decima vs best order": change(comparison.runs, "decima", BEST), **searched(searches, best_ms)}
     return Result({"batches": table}, {"fig21": plot_means(table)}, values)

@@ -45,9 +45,9 @@ def run(
     settings = [f"cluster.executors={executors}", f"workload.jobs={jobs}", *training]
     for kind in ("stage_features", "job_features"):
         features = [
-            each.model_dump(mode="json")
-            for each in getattr(PROFILED_POLICY, kind)
-            if each.name not in DURATIONS
+            feature.model_dump(mode="json")
+            for feature in getattr(PROFILED_POLICY, kind)
+            if feature.name not in DURATIONS
         ]
         settings.append(f"policy.overrides.{kind}={json.dumps(features)}")
     blind = train(policies / "batch-no-durations", "batch", settings, workload, workers)

@@ -97,13 +97,13 @@ def plot(runs: pd.DataFrame) -> Figure:
     means, batches = figure.subplots(1, 2)
     names = runs["scheduler"].unique()
     looks = dict(zip(names, styles(SCHEDULERS[name] for name in names).values(), strict=True))
-    for place, (name, mine) in enumerate(runs.groupby("scheduler", sort=False)):
+    for index, (name, mine) in enumerate(runs.groupby("scheduler", sort=False)):
         real_s, predicted_s = mine["real_ms"] / 1000, mine["predicted_ms"] / 1000
         mean, half_width = decima.mean_interval(real_s)
         bars = {"width": 0.38, "color": looks[name]["color"]}
-        labels = ("real", "simulated") if place == 0 else (None, None)
-        means.bar(place - 0.2, mean, yerr=np.nan_to_num(half_width), label=labels[0], **bars)
-        means.bar(place + 0.2, predicted_s.mean(), alpha=0.4, label=labels[1], **bars)
+        labels = ("real", "simulated") if index == 0 else (None, None)
+        means.bar(index - 0.2, mean, yerr=np.nan_to_num(half_width), label=labels[0], **bars)
+        means.bar(index + 0.2, predicted_s.mean(), alpha=0.4, label=labels[1], **bars)
         batches.plot(mine["batch"], real_s, marker="o", label=name, **looks[name])
     means.set_xticks(range(len(names)), [name.replace(" ", "\n") for name in names])
     batches.set_xticks(runs["batch"].unique())

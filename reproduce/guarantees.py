@@ -49,8 +49,8 @@ def run(
     """
     cluster, profiles = decima.ClusterConfig(num_executors=executors), decima.open_workload(workload).profiles
     rows = []
-    for each in range(seed, seed + seeds):
-        sequence = decima.poisson_arrivals(profiles, jobs, 1000 * interval, each)
+    for sequence_seed in range(seed, seed + seeds):
+        sequence = decima.poisson_arrivals(profiles, jobs, 1000 * interval, sequence_seed)
         fair_s = decima.run_episode(cluster, sequence, decima.make_scheduler("fair")).jct_ms / 1000
         for name, bound in product(SCHEDULERS, (None, *factor)):
             guarantee = "" if bound is None else f",no-later-than={bound:g}"
@@ -60,7 +60,7 @@ def run(
                 rows.append(
                     {
                         "scheduler": name,
-                        "seed": each,
+                        "seed": sequence_seed,
                         "factor": compared,
                         "is_kept": bound is not None,
                         "mean_jct_s": record.mean_jct_ms / 1000,

@@ -91,10 +91,14 @@ def run(
     comparison.run(workers)
     rows = [comparison.runs[["scheduler", "seed", "mean_jct_s"]]]
     rule_s = comparison.runs.pivot_table("mean_jct_s", "seed", "scheduler")[RULE]
-    for each in setting.seeds:
-        found_s = bounds_s(setting.cluster, setting.sequence(each), float(rule_s[each]), budget, noises)
+    for sequence_seed in setting.seeds:
+        found_s = bounds_s(
+            setting.cluster, setting.sequence(sequence_seed), float(rule_s[sequence_seed]), budget, noises
+        )
         rows.append(
-            pd.DataFrame({"scheduler": list(found_s), "seed": each, "mean_jct_s": list(found_s.values())})
+            pd.DataFrame(
+                {"scheduler": list(found_s), "seed": sequence_seed, "mean_jct_s": list(found_s.values())}
+            )
         )
     runs = pd.concat(rows, ignore_index=True)
     table = decima.summary_table(runs, comparison.best_heuristic, ["mean_jct_s"])
@@ -129,9 +133,12 @@ def bounds_s(
     if hindsight_s >= rule_s:
         logs, hindsight_s = np.zeros_like(logs), rule_s
     first = NOISE_OFFSET + sequence.seed * noises
-    others = [replace(sequence, seed=first + number) for number in range(noises)]
+    other_sequences = [replace(sequence, seed=first + index) for index in range(noises)]
     rule_other, hindsight_other = (
-        float(np.mean([decima.run_episode(cluster, other, scheduler).mean_jct_ms for other in others])) / 1000
+        float(
+            np.mean([decima.run_episode(cluster, other, scheduler).mean_jct_ms for other in other_sequences])
+        )
+        / 1000
         for scheduler in (Srpt(), FactorSrpt(logs))
     )
     alone_ms = decima.run_episode(cluster, sequence, Srpt()).alone_ms
@@ -155,8 +162,8 @@ def search(cluster: ClusterConfig, sequence: JobSequence, budget: int) -> tuple[
         return decima.run_episode(cluster, sequence, FactorSrpt(np.reshape(logs, shape))).mean_jct_ms / 1000
 
     settings = {"CMA_diagonal": True, "seed": 1 + sequence.seed, "maxfevals": budget, "verbose": -9}
-    found = cma.CMAEvolutionStrategy(np.zeros(math.prod(shape)), 0.3, settings).optimize(mean_jct_s).result
-    return np.reshape(found.xbest, shape), float(found.fbest)
+    optimum = cma.CMAEvolutionStrategy(np.zeros(math.prod(shape)), 0.3, settings).optimize(mean_jct_s).result
+    return np.reshape(optimum.xbest, shape), float(optimum.fbest)
 
 
 def least_work_ms(profile: JobProfile) -> float:

@@ -86,12 +86,12 @@ def run(
             interval = work_s / (share * executors)
             runs = decima.compare(objective.schedulers, interval=interval, **objective.attributes, **setting)
             column = objective.column
-            rules = [each for each in objective.schedulers if not each.startswith("decima")]
+            rules = [scheduler for scheduler in objective.schedulers if not scheduler.startswith("decima")]
             best = runs.groupby("scheduler")[column].mean()[rules].idxmin()
             table = decima.summary_table(runs, against=best, metrics=[column])
-            others = [each for each in ("mean_jct_s", "p99_jct_s") if each != column]
+            other_metrics = [metric for metric in ("mean_jct_s", "p99_jct_s") if metric != column]
             tables[f"{name} {share:g}"] = drawn[name] = table.merge(
-                decima.summary_table(runs, metrics=others), on="scheduler"
+                decima.summary_table(runs, metrics=other_metrics), on="scheduler"
             )
             values[f"best rule for {name} {share:g}"] = best
     return Result(tables, {"objectives": plot(drawn)}, values)

@@ -74,42 +74,42 @@ def results(name: str) -> dict[str, Any]:
     file = RESULTS / f"{name}.json"
     if not file.is_file():
         raise RenderError(f"{name}: no results, expected the file {file}")
-    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return found
+    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return content
 
 
 def _table(name: str, argument: str) -> str:
-    found = results(name)
+    content = results(name)
     title, _, names = argument.partition(":")
-    tables = found["tables"]
+    tables = content["tables"]
     title = title.strip() or next(iter(tables))
     columns = [column.strip() for column in names.split(",") if column.strip()]
     if title not in tables or not set(columns) <= tables[title][0].keys():
         raise RenderError(
             f"{name}: no table {argument!r}, expected one of {', '.join(tables)} and its columns"
         )
-    return markdown(tables[title], found["formats"], columns)
+    return markdown(tables[title], content["formats"], columns)
 
 
 def _value(name: str, key: str) -> str:
-    found = results(name)
-    if key in found["values"]:
-        return str(found["values"][key])
-    for rows in found["tables"].values():
+    content = results(name)
+    if key in content["values"]:
+        return str(content["values"][key])
+    for rows in content["tables"].values():
         for row in rows:
-            label = " ".join(takewhile(lambda each: isinstance(each, str), row.values()))
+            label = " ".join(takewhile(lambda entry: isinstance(entry, str), row.values()))
             for column in row:
                 if key == f"{label} {column}":
-                    return cell(row, column, found["formats"])
+                    return cell(row, column, content["formats"])
     raise RenderError(f"{name}: no value {key!r}")
 
 
 def _run(name: str, _: str) -> str:
-    found = results(name)
+    content = results(name)
     duration = ""
-    if found["cpu_s"] is not None:  # unknown if the work was done by other processes
-        minutes = found["cpu_s"] / 60
+    if content["cpu_s"] is not None:  # unknown if the work was done by other processes
+        minutes = content["cpu_s"] / 60
         duration = f" in {minutes:.{0 if minutes >= 10 else 1}f} minutes of CPU time"
-    former = f", then called `{found['former_command']}`" if "former_command" in found else ""
-    command = f"```sh\n{found['command']}\n```"
-    return f"{command}\n\nMeasured{duration} with version {found['version']}{former}."
+    former = f", then called `{content['former_command']}`" if "former_command" in content else ""
+    command = f"```sh\n{content['command']}\n```"
+    return f"{command}\n\nMeasured{duration} with version {content['version']}{former}."

@@ -63,16 +63,20 @@ def run(
     with ProcessPoolExecutor(workers) as pool:
         for generation in range(generations):
             first = seed + generation * sequences
-            settings = [draw_setting(each, workload) for each in range(first, first + sequences)]
+            settings = [
+                draw_setting(setting_seed, workload) for setting_seed in range(first, first + sequences)
+            ]
             candidates = search.ask(sequences)
-            schedulers = [[scheduler_name(names, defaults, each) for each in row] for row in candidates]
+            schedulers = [
+                [scheduler_name(names, defaults, candidate) for candidate in row] for row in candidates
+            ]
             search.tell(candidates, np.log(list(pool.map(mean_jcts_s, settings, schedulers))))
-        found = scheduler_name(names, defaults, search.centre)
+        tuned = scheduler_name(names, defaults, search.centre)
         first = seed + OTHER_SEEDS
-        settings = [draw_setting(each, workload) for each in range(first, first + judged)]
-        jct_s = np.array(list(pool.map(mean_jcts_s, settings, [[START, RULE, found]] * judged)))
+        settings = [draw_setting(setting_seed, workload) for setting_seed in range(first, first + judged)]
+        jct_s = np.array(list(pool.map(mean_jcts_s, settings, [[START, RULE, tuned]] * judged)))
     weights.parent.mkdir(parents=True, exist_ok=True)
-    values = {name: value for name, value in parameters(found).items() if name in names}
+    values = {name: value for name, value in parameters(tuned).items() if name in names}
     weights.write_text(json.dumps({"rule": RULE, "parameters": values}, indent=1), encoding="utf-8")
     rows = []
     for name, column in ((f"{RULE}, shipped weights", 1), (f"{RULE}, found weights", 2)):

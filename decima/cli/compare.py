@@ -158,9 +158,9 @@ def compare(
         guarantees=guarantees,
     )
     # Without options, a second comparison of the same batches shows the gain of learning with estimation errors.
-    given = {name for name in context.params if is_given(context, name)}
+    given_options = {name for name in context.params if is_given(context, name)}
     comparisons = [comparison]
-    if given <= BESIDE and chosen.policy is not None:
+    if given_options <= BESIDE and chosen.policy is not None:
         wrong = make_conditions(knowledge=RECORDED_ERRORS, seeds=options["seeds"], seed=options["seed"])
         comparisons.append(Comparison(wrong, WITH_ERRORS, keep=False))
     ignored = options_without_effect(conditions, options)
@@ -174,8 +174,8 @@ def compare(
             from decima.show.report import shows_slowdown
 
             if json_file or csv_file or any(map(shows_slowdown, comparisons)):
-                for each in comparisons:
-                    each.find_times_alone(partial(update, "Estimating times of jobs alone"))
+                for compared in comparisons:
+                    compared.find_times_alone(partial(update, "Estimating times of jobs alone"))
     except KeyboardInterrupt:
         interrupted = True
     if comparison.finished:
@@ -191,10 +191,18 @@ def compare(
         if is_measured and delay_s != MOVING_DELAY:
             notes.insert(0, MEASURED_DELAY.format(delay_s=delay_s, workload=options["workload"]))
         command = command_line(context, **dict.fromkeys(ignored))
-        others = [each for each in comparisons[1:] if each.complete]
-        notes += [ERRORS_NOTE.format(policy=each.policy, best=each.best_heuristic) for each in others]
+        other_comparisons = [compared for compared in comparisons[1:] if compared.complete]
+        notes += [
+            ERRORS_NOTE.format(policy=other.policy, best=other.best_heuristic) for other in other_comparisons
+        ]
         shown = comparison_report(
-            comparison, command, chosen.left_out, notes, by=by, others=others, with_json=json_file is not None
+            comparison,
+            command,
+            chosen.left_out,
+            notes,
+            by=by,
+            others=other_comparisons,
+            with_json=json_file is not None,
         )
         if csv_file is not None:
             with atomic_path(csv_file) as path:
@@ -236,12 +244,12 @@ def on_compile(update: OnProgress, done: int, total: int) -> None:
 def take_signal(objective: str | None, options: dict[str, Any]) -> str | None:
     """Return the objective without a signal; a signal after ``carbon:`` becomes the option ``--carbon``."""
     names = [] if objective is None else objective.split(",")
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         metric, colon, signal = name.partition(":")
         if colon:
             if options["carbon"] not in (None, signal):
                 raise click.UsageError(f"--objective {name}: --carbon is another signal, {options['carbon']}")
-            names[place], options["carbon"] = metric, signal
+            names[index], options["carbon"] = metric, signal
     return ",".join(names) or None
 
 
@@ -315,7 +323,7 @@ def explain(
     from decima.evaluation.explain import explain as explained
     from decima.show.explanation import shown
 
-    found = explained(
+    explanation = explained(
         conditions,
         file,
         decision=decision or 0,
@@ -323,4 +331,4 @@ def explain(
         guarantees=guarantees,
         **{name: options[name] for name in ("differing", "rule", "futures", "overruled")},
     )
-    report(shown(found, command_line(context, **dict.fromkeys(ignored))), None, json_file)
+    report(shown(explanation, command_line(context, **dict.fromkeys(ignored))), None, json_file)

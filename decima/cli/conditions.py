@@ -98,16 +98,16 @@ def _option(quantity: Quantity) -> Any:
         form = quantity.text.form if quantity.text else "SECONDS" if quantity.is_time else ""
         flags.append(extra["metavar"] or form)
     help = str(quantity.field.description)
-    others: dict[str, Any] = {"name": quantity.name}
+    keywords: dict[str, Any] = {"name": quantity.name}
     if extra["measured"]:
         help += MEASURED.format(default if default == NEVER else f"{default:g}")
     fixed = quantity.fixed_default
     if quantity.name == "workload":  # None until it is known whether --profiles is given
         help, fixed = f"{help}  [default: {default}]", None
     if extra["without_value"]:
-        others |= {"is_flag": False, "flag_value": extra["without_value"]}
+        keywords |= {"is_flag": False, "flag_value": extra["without_value"]}
     make = secondary if extra["only_speed"] else option
-    return make(" ".join(filter(None, flags)), kind, help, fixed, **others)
+    return make(" ".join(filter(None, flags)), kind, help, fixed, **keywords)
 
 
 def _kind(quantity: Quantity) -> Any:
@@ -127,9 +127,11 @@ def _kind(quantity: Quantity) -> Any:
         return FLAG
     if kind is int:
         return WholeRange(limits["ge"], limits.get("le", MOST))
-    least, most = (quantity.outside(each) for each in (limits.get("ge", limits.get("gt")), limits.get("le")))
-    number = RangeOrNever if quantity.is_time and most is None else FiniteRange
-    return number(least, MOST_S if most is None else most, min_open="gt" in limits)
+    least, most = (
+        quantity.outside(bound) for bound in (limits.get("ge", limits.get("gt")), limits.get("le"))
+    )
+    number_type = RangeOrNever if quantity.is_time and most is None else FiniteRange
+    return number_type(least, MOST_S if most is None else most, min_open="gt" in limits)
 
 
 def conditions_named(options: Mapping[str, Any], seeds: int) -> Conditions:
@@ -137,9 +139,9 @@ def conditions_named(options: Mapping[str, Any], seeds: int) -> Conditions:
     from decima.evaluation.conditions import SETTINGS
     from decima.evaluation.options import make_conditions
 
-    given = {name: options[name] for name in SETTINGS if name in options}
+    given_settings = {name: options[name] for name in SETTINGS if name in options}
     workload = workload_named(options["workload"], options["profiles"])
-    return make_conditions(**given | {"workload": workload, "seeds": seeds})
+    return make_conditions(**given_settings | {"workload": workload, "seeds": seeds})
 
 
 def options_without_effect(conditions: Conditions, options: dict[str, Any]) -> dict[str, str]:

@@ -63,7 +63,11 @@ class Commands(click.Group):
         named = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
             formatter.write_dl(
-                [(name, each.get_short_help_str(LONGEST)) for name, each in named if each is not None]
+                [
+                    (name, command.get_short_help_str(LONGEST))
+                    for name, command in named
+                    if command is not None
+                ]
             )
 
 
@@ -91,8 +95,8 @@ class OneLineErrors(Commands):
         except SystemExit as error:
             if error.code:
                 raise
-            place = extract_tb(error.__traceback__)[-1]  # a custom scheduler
-            end(f"error: {place.filename}, line {place.lineno}: raises SystemExit", 1)
+            frame = extract_tb(error.__traceback__)[-1]  # a custom scheduler
+            end(f"error: {frame.filename}, line {frame.lineno}: raises SystemExit", 1)
         except BrokenPipeError:  # the reader of the output has closed the pipe
             sys.stdout = None  # so that Python does not flush the pipe
             sys.exit(1)
@@ -176,8 +180,8 @@ def command_line(context: click.Context, **instead: object) -> str:
         if isinstance(parameter, click.Option) and parameter.is_flag:
             words += parameter.opts[:1] if value else parameter.secondary_opts[:1]
             continue
-        for each in value if isinstance(value, tuple) else (value,):
-            words += [*(parameter.opts[:1] if isinstance(parameter, click.Option) else ()), str(each)]
+        for part in value if isinstance(value, tuple) else (value,):
+            words += [*(parameter.opts[:1] if isinstance(parameter, click.Option) else ()), str(part)]
     return shlex.join(words)
 
 

@@ -262,8 +262,8 @@ def guarantees_named(options: dict[str, Any]) -> Guarantees:
     """Remove the values of ``guarantee_options`` from the options of a command, and return the guarantees."""
     from decima.schedulers.guarantees import Guarantees, parse_shares
 
-    given = {what: options.pop(what) for what in ("floor", "ceiling")}
-    shares = {what: {} if text is None else parse_shares(text, what) for what, text in given.items()}
+    texts = {what: options.pop(what) for what in ("floor", "ceiling")}
+    shares = {what: {} if text is None else parse_shares(text, what) for what, text in texts.items()}
     factor = options.pop("no_later_than")
     return Guarantees(**shares, no_later_than=math.inf if factor is None else factor)
 

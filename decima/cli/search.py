@@ -57,15 +57,15 @@ def plot(runs: tuple[Path, ...], metric: str | None, out: Path) -> None:
     from decima.show.learning import curves_table, plot_curves
     from decima.show.tables import Report
 
-    found = [read_run(folder) for place in runs for folder in find_runs(place)]
-    wanted = objective_metric(found[0]) if metric is None else RENAMED.get(metric, metric)
-    curves = {name: curve_of(group, wanted) for name, group in same_but_seed(found).items()}
+    trainings = [read_run(folder) for path in runs for folder in find_runs(path)]
+    wanted = objective_metric(trainings[0]) if metric is None else RENAMED.get(metric, metric)
+    curves = {name: curve_of(group, wanted) for name, group in same_but_seed(trainings).items()}
     make_folder(out)
     shown = Report(
         tables=[curves_table(curves, wanted)],
         notes=["± is half a 95 % confidence interval over seeds (Student's t)."],
         json="",
-        pictures={wanted: lambda: plot_curves(curves, wanted, reference_of(found, wanted))},
+        pictures={wanted: lambda: plot_curves(curves, wanted, reference_of(trainings, wanted))},
     )
     report(shown, out, None)
 

@@ -173,7 +173,7 @@ def serve(
             f"pool {pool}: schedulingMode FAIR has no effect, the pool's jobs are in the policy's order",
             err=True,
         )
-    known = History.of(open_workload(history)) if history is not None else History()
+    past_jobs = History.of(open_workload(history)) if history is not None else History()
     tokens = None if tokens_file is None else Tokens(read_tokens(tokens_file))
     token = "" if no_token or tokens is not None else read_token(token_file or DEFAULT_TOKEN_FILE)
     certificate = None if tls_cert is None or tls_key is None else (tls_cert, tls_key)
@@ -215,7 +215,7 @@ def serve(
         make_service = partial(
             Service,
             new_scheduler,
-            known,
+            past_jobs,
             token=token,
             tokens=tokens,
             pools=None if pools is None else pools.tenants,
@@ -279,11 +279,11 @@ def replay_live(log: Path, out: Path, json_file: Path | None) -> None:
     from decima.service.log import read_log
     from decima.service.replay import live_report, replayed
 
-    found = replayed(read_log(log))
-    if not found:
+    drivers = replayed(read_log(log))
+    if not drivers:
         raise click.UsageError(f"{log}: no driver had a job")
     prepare_outputs(out, json_file)
-    report(live_report(found), out, json_file)
+    report(live_report(drivers), out, json_file)
 
 
 @click.command("report")
@@ -407,12 +407,12 @@ def what_if(
     try:
         with progress(PATIENCE_S) as update:
             held_out = predict_held_out(imported, on_step=partial(update, "predicting runs")).with_driver()
-            found = simulate_what_if(
+            simulated = simulate_what_if(
                 imported, held_out, logged, schedulers, draws, seed, partial(update, "simulating")
             )
     except KeyboardInterrupt:
         end("interrupted", INTERRUPTED)
-    report(shown(found, command_line(context)), out, json_file)
+    report(shown(simulated, command_line(context)), out, json_file)
 
 
 spark.add_command(what_if)

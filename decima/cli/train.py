@@ -169,8 +169,8 @@ def _grid_table(result: TrainingResult[TrainingConfig]) -> Table:
     what = objective_title(result.config.cluster.reward)
     title = f"{validation.cells} settings, {validation.sequences} sequences each: {what}, s"
     names = (validation.against, "decima")
-    reference, own = (by_cell(result.results[name], validation.cells) / 1000 for name in names)
-    rows = zip(settings.cells(validation.cells), reference, own, own / reference - 1, strict=True)
+    reference, learned = (by_cell(result.results[name], validation.cells) / 1000 for name in names)
+    rows = zip(settings.cells(validation.cells), reference, learned, learned / reference - 1, strict=True)
     return table_of(title, ("Setting", *names, "Change"), rows, (".2f", ".2f", "+.1%"))
 
 
@@ -188,16 +188,16 @@ def _compare_command(result: TrainingResult[TrainingConfig]) -> list[str]:
         return words
     suited = JUDGED_BY.get(cluster.reward.partition(":")[0])
     words += [] if suited is None else ["--objective", suited[0]]
-    given = to_outside(cluster) | to_outside(workload)
-    given |= {"workload": given["file"], "interval": fmean(workload.intervals_ms) / 1000}
-    without = set() if given["classes"] is None else {"executors"}
+    option_values = to_outside(cluster) | to_outside(workload)
+    option_values |= {"workload": option_values["file"], "interval": fmean(workload.intervals_ms) / 1000}
+    without = set() if option_values["classes"] is None else {"executors"}
     without |= set() if workload.arrivals == "poisson" else {"interval"}
     if workload.file is not None and workload.read().sequence is not None:
         without |= {"arrivals", "interval", "jobs"}  # the file contains the arrivals
-    if given["profiles"] is not None:
-        words += ["--profiles", given["profiles"]]
+    if option_values["profiles"] is not None:
+        words += ["--profiles", option_values["profiles"]]
     for name, quantity in SETTINGS.items():
-        value = given.get(name)
+        value = option_values.get(name)
         shown = name in ("executors", "jobs", "interval") or value != quantity.default
         if shown and value is not None and name not in without:
             text = f"{value:g}" if isinstance(value, float) else str(value)

@@ -289,10 +289,10 @@ def live(log: Path, out: Path) -> None:
     from workloads.sources.workload_writer import write_workload
 
     check_file(out)
-    found, left_out = live_workload(replayed(read_log(log)), out.name.split(".")[0])
-    write_workload(out, found)
+    live_jobs, left_out = live_workload(replayed(read_log(log)), out.name.split(".")[0])
+    write_workload(out, live_jobs)
     omitted = count_text(left_out, "incomplete job")
-    print_line(f"{count_text(len(found.profiles), 'profile')} in {out}, {omitted} omitted")
+    print_line(f"{count_text(len(live_jobs.profiles), 'profile')} in {out}, {omitted} omitted")
 
 
 @workload.command()
@@ -351,9 +351,9 @@ def _profile_table(profiles: Sequence[JobProfile]) -> Table:
     from simulator.cluster.alone import known_profile
     from simulator.cluster.config import ClusterConfig
 
-    numbers = ("stages", "tasks", "work (s)", "path of work (s)", "least time (s)", "cpu", "memory")
-    table = _plain_table("profile", numbers, ("executors",))
-    for profile in (known_profile(each, ClusterConfig()) for each in profiles):
+    headings = ("stages", "tasks", "work (s)", "path of work (s)", "least time (s)", "cpu", "memory")
+    table = _plain_table("profile", headings, ("executors",))
+    for profile in (known_profile(job_profile, ClusterConfig()) for job_profile in profiles):
         table.add_row(
             profile.name,
             str(profile.num_stages),
@@ -404,8 +404,8 @@ def _model_table(model: SparkModel) -> Table:
 
 
 def _tell(workload: Workload) -> None:
-    known = {key: value for key, value in workload.imperfections.to_json().items() if value is not None}
-    for key, value in {**workload.about, **({"errors": known} if known else {})}.items():
+    errors = {key: value for key, value in workload.imperfections.to_json().items() if value is not None}
+    for key, value in {**workload.about, **({"errors": errors} if errors else {})}.items():
         print_line(f"{key}: {_told(value) or 'none'}")
 
 

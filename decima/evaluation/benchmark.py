@@ -75,8 +75,8 @@ def _stream(interval: float, jobs: int = 100, **options: Any) -> dict[str, Any]:
 
 
 SETTINGS: dict[str, Setting] = {
-    each.name: each
-    for each in (
+    setting.name: setting
+    for setting in (
         Setting("tpch-batch", "jobs that come at once (Decima, section 7.2)", "published"),
         Setting("tpch-stream", "arrivals at a moderate load", "published", _stream(25)),
         Setting("tpch-busy", "high load", "published", _stream(14)),
@@ -130,12 +130,14 @@ def run_benchmark(
     sources = _sources(profiles, trace)
     for name in settings:
         if name not in SETTINGS:
-            known = f"{did_you_mean(name, tuple(SETTINGS))}, expected one of {', '.join(SETTINGS)}"
-            raise CompareError(f"no setting is named {name!r}{known}")
+            hint = f"{did_you_mean(name, tuple(SETTINGS))}, expected one of {', '.join(SETTINGS)}"
+            raise CompareError(f"no setting is named {name!r}{hint}")
         if SETTINGS[name].source not in sources:
             raise CompareError(f"the setting {name} needs {OPTIONS[SETTINGS[name].source]}")
     chosen = [
-        each for each in SETTINGS.values() if (each.name in settings if settings else each.source in sources)
+        setting
+        for setting in SETTINGS.values()
+        if (setting.name in settings if settings else setting.source in sources)
     ]
     comparisons = {}
     for setting in chosen:
@@ -168,25 +170,25 @@ def score(runs: pd.DataFrame, scheduler: str) -> Interval:
 
 def fingerprint(workload: Workload) -> str:
     """Return a hash of all job profiles in order: DAGs, numbers of tasks, durations and resource demands."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for profile in workload.profiles:
-        found.update(repr((profile.name, profile.parents)).encode())
+        digest.update(repr((profile.name, profile.parents)).encode())
         for stage in profile.stages:
             durations = stage.durations
-            found.update(repr((stage.num_tasks, stage.cpu, stage.memory, durations.mean_ms)).encode())
+            digest.update(repr((stage.num_tasks, stage.cpu, stage.memory, durations.mean_ms)).encode())
             for name in ("levels", "values", "cells"):
-                found.update(np.ascontiguousarray(getattr(durations, name)).tobytes())
-    return found.hexdigest()[:16]
+                digest.update(np.ascontiguousarray(getattr(durations, name)).tobytes())
+    return digest.hexdigest()[:16]
 
 
 def _sources(profiles: Path | None, trace: Path | None) -> dict[Source, Workload]:
     paths = {"embedded": EMBEDDED, "published": profiles, "random": SYNTHETIC, "trace": trace}
-    found: dict[Source, Workload] = {}
+    workloads: dict[Source, Workload] = {}
     for source, expected in FINGERPRINTS.items():
         if (path := paths[source]) is not None:
-            found[source] = replace(open_workload(path), sequence=None)
-            if fingerprint(found[source]) != expected:
+            workloads[source] = replace(open_workload(path), sequence=None)
+            if fingerprint(workloads[source]) != expected:
                 raise CompareError(
                     f"{path}: not the {source} jobs of version {VERSION} of the benchmark, see docs/benchmark.md"
                 )
-    return found
+    return workloads

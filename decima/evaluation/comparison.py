@@ -115,8 +115,13 @@ class Comparison:
         guarantees: Guarantees = NO_GUARANTEES,
     ) -> None:
         named = schedulers if isinstance(schedulers, Mapping) else _by_name(schedulers)
-        objects = {f"{name}()": each for name, each in named.items() if not isinstance(each, str)}
-        specs = {name: each if isinstance(each, str) else f"{name}()" for name, each in named.items()}
+        objects = {
+            f"{name}()": scheduler for name, scheduler in named.items() if not isinstance(scheduler, str)
+        }
+        specs = {
+            name: scheduler if isinstance(scheduler, str) else f"{name}()"
+            for name, scheduler in named.items()
+        }
         if not specs:
             raise CompareError("name at least one scheduler")
         if check_whole(num_training, "num_training", CompareError) < 1:
@@ -211,7 +216,7 @@ class Comparison:
         self._results.setdefault(seed, {}).update(results)
         self._episodes.setdefault(seed, {}).update(episodes or {})
         lowest = min(self.finished, default=math.inf)
-        self._episodes = {seed: each for seed, each in self._episodes.items() if seed <= lowest}
+        self._episodes = {seed: records for seed, records in self._episodes.items() if seed <= lowest}
         for table in ("measured", "measured_jobs", "runs", "jobs", "summary", "compared"):
             self.__dict__.pop(table, None)
 
@@ -220,7 +225,9 @@ class Comparison:
     @property
     def finished(self) -> list[int]:
         """Seeds of the finished experiments, ascending."""
-        return sorted(seed for seed, each in self._results.items() if each.keys() == self.schedulers.keys())
+        return sorted(
+            seed for seed, results in self._results.items() if results.keys() == self.schedulers.keys()
+        )
 
     @property
     def complete(self) -> bool:
@@ -263,7 +270,8 @@ class Comparison:
             for seed in self.finished
         ]
         columns = {
-            column: [of_known(value, each) for each in slowdowns] for column, value in RELATIVE.items()
+            column: [of_known(value, slowdown) for slowdown in slowdowns]
+            for column, value in RELATIVE.items()
         }
         return self.measured.assign(**columns)[_columns(METRICS)]
 
@@ -295,8 +303,8 @@ class Comparison:
             # Clusters of different seeds differ in their signals, on which times alone do not depend.
             every = itertools.chain(*profiles.values())
             times = iter(times_alone(every, self.conditions.cluster, on_step))
-            for seed, each in profiles.items():
-                self._alone[seed] = list(itertools.islice(times, len(each)))
+            for seed, seed_profiles in profiles.items():
+                self._alone[seed] = list(itertools.islice(times, len(seed_profiles)))
 
     @property
     def times_alone(self) -> dict[str, float]:
@@ -306,14 +314,14 @@ class Comparison:
         the estimates stay within, see ``simulator.cluster.engine.solo.TimeAlone``.
         """
         self.find_times_alone()
-        errors = [each.error for seed in self.finished for each in self._alone[seed]]
-        estimated = sum(each > 0 for each in errors)
+        errors = [time_alone.error for seed in self.finished for time_alone in self._alone[seed]]
+        estimated = sum(error > 0 for error in errors)
         return {"jobs": len(errors), "estimated": estimated, "error": max(errors, default=0.0)}
 
     def _alone_ms(self, seed: int) -> NDArray[np.float64]:
         """Return the time alone of each job of an experiment, float64 [num_jobs], ms."""
         self.find_times_alone()
-        return np.array([each.mean_ms for each in self._alone[seed]])
+        return np.array([time_alone.mean_ms for time_alone in self._alone[seed]])
 
     @cached_property
     def jobs(self) -> pd.DataFrame:
@@ -328,10 +336,10 @@ class Comparison:
         if len(table):
             _, seeds, results = zip(*self._with_jobs(), strict=True)
             alone_ms = np.concatenate([self._alone_ms(seed) for seed in seeds])
-            jct_ms = np.concatenate([each.jct_ms for each in results])
-            place = 1 + list(table).index("jct_s")
-            table.insert(place, "alone_s", alone_ms / 1000)
-            table.insert(place + 1, "slowdown", ratio(jct_ms, alone_ms))
+            jct_ms = np.concatenate([result.jct_ms for result in results])
+            column = 1 + list(table).index("jct_s")
+            table.insert(column, "alone_s", alone_ms / 1000)
+            table.insert(column + 1, "slowdown", ratio(jct_ms, alone_ms))
         return table
 
     @cached_property
@@ -341,15 +349,17 @@ class Comparison:
         if not (rows := self._with_jobs()):
             return pd.DataFrame()
         names, seeds, results = zip(*rows, strict=True)
-        settings, sizes = [each.setting for each in results], [each.jct_ms.size for each in results]
-        jct_ms = np.concatenate([each.jct_ms for each in results])
+        settings, sizes = [result.setting for result in results], [result.jct_ms.size for result in results]
+        jct_ms = np.concatenate([result.jct_ms for result in results])
         table = pd.DataFrame(
             {
                 "scheduler": pd.Categorical(names, list(self.schedulers)).repeat(sizes),
                 "setting": pd.Categorical(settings).repeat(sizes),
                 "seed": np.repeat(seeds, sizes),
                 "job": np.concatenate([np.arange(size) for size in sizes]),
-                "query": pd.Categorical([each.name for seed in seeds for each in sequences[seed].profiles]),
+                "query": pd.Categorical(
+                    [profile.name for seed in seeds for profile in sequences[seed].profiles]
+                ),
                 "arrival_s": np.concatenate([sequences[seed].arrival_ms for seed in seeds]) / 1000,
                 "jct_s": jct_ms / 1000,
             }
@@ -359,7 +369,7 @@ class Comparison:
                 seed: deadlines_ms(sequence, self.conditions.cluster_of(seed))
                 for seed, sequence in sequences.items()
             }
-            tenants = [each.tenant for seed in seeds for each in sequences[seed].attributes]
+            tenants = [job.tenant for seed in seeds for job in sequences[seed].attributes]
             table["weight"] = np.concatenate([sequences[seed].weight for seed in seeds])
             table["tenant"] = pd.Categorical(tenants)
             table["deadline_s"] = np.concatenate([deadline_ms[seed] for seed in seeds]) / 1000
@@ -402,8 +412,8 @@ class Comparison:
         """
         runs = self._runs_with([self.compared_by])
         means = runs.groupby("scheduler")[self.compared_by].mean()
-        known = {name: float(means[name]) for name in self.heuristics if name in means}
-        return METRICS[self.compared_by].best(known)
+        heuristic_means = {name: float(means[name]) for name in self.heuristics if name in means}
+        return METRICS[self.compared_by].best(heuristic_means)
 
     def scheduler(self, name: str, seed: int) -> DecidesStages:
         """Create the scheduler of a finished experiment, with its setting if it is tuned."""
@@ -433,8 +443,8 @@ class Comparison:
         if self.shown:
             names = ("mean", "ci95", "difference", "difference_ci95")
             entry["metrics"] = {
-                column: dict(zip(names, (*each.mean, *each.difference), strict=True))
-                for column, each in self.compared[scheduler].items()
+                column: dict(zip(names, (*compared.mean, *compared.difference), strict=True))
+                for column, compared in self.compared[scheduler].items()
             }
         entry["per_seed_mean_jct_s"] = runs["mean_jct_s"].tolist()
         if self.conditions.cluster.faults.active:
@@ -470,28 +480,30 @@ def run_comparisons(
     """
     workers = workers or available_cpus()
     training = [
-        (number, family, seed)
-        for number, each in enumerate(comparisons)
-        for family in each._tuned_once
-        for seed in each.training_seeds
-        if (family, seed) not in each._sweeps
+        (index, family, seed)
+        for index, comparison in enumerate(comparisons)
+        for family in comparison._tuned_once
+        for seed in comparison.training_seeds
+        if (family, seed) not in comparison._sweeps
     ]
-    num_items = sum(len(each._items()) for each in comparisons)
+    num_items = sum(len(comparison._items()) for comparison in comparisons)
     done, total = itertools.count(0), len(training) + num_items
-    specs = [spec for each in comparisons for spec in each.schedulers.values()]
+    specs = [spec for comparison in comparisons for spec in comparison.schedulers.values()]
     compile_parts(comparisons[0].conditions, specs, workers, on_compile)
-    plans = [each._plan for each in comparisons]
+    plans = [comparison._plan for comparison in comparisons]
     on_step(next(done), total)
     with make_workers(plans, workers, max(len(training), num_items), works_along=True) as pool:
-        for number, family, seed, objective_ms in pool.map(sweep_item, training):
-            comparisons[number]._sweeps[family, seed] = objective_ms
+        for index, family, seed, objective_ms in pool.map(sweep_item, training):
+            comparisons[index]._sweeps[family, seed] = objective_ms
             on_step(next(done), total)
-        tuned = [each.tuned for each in comparisons]
+        tuned = [comparison.tuned for comparison in comparisons]
         items = [
-            (number, *item) for number, each in enumerate(comparisons) for item in each._items(pool.count)
+            (index, *item)
+            for index, comparison in enumerate(comparisons)
+            for item in comparison._items(pool.count)
         ]
-        for number, seed, results, episodes in pool.map(partial(run_item, tuned), items):
-            comparisons[number]._add(seed, results, episodes)
+        for index, seed, results, episodes in pool.map(partial(run_item, tuned), items):
+            comparisons[index]._add(seed, results, episodes)
             on_step(next(done), total)
 
 
@@ -503,10 +515,14 @@ def _columns(metrics: Iterable[str]) -> list[str]:
 
 
 def _by_name(schedulers: Sequence[SchedulerLike]) -> dict[str, SchedulerLike]:
-    found: dict[str, SchedulerLike] = {}
-    for each in schedulers:
-        name = each if isinstance(each, str) else getattr(each, "__name__", type(each).__name__)
-        if name in found:
+    by_name: dict[str, SchedulerLike] = {}
+    for scheduler in schedulers:
+        name = (
+            scheduler
+            if isinstance(scheduler, str)
+            else getattr(scheduler, "__name__", type(scheduler).__name__)
+        )
+        if name in by_name:
             raise CompareError(f"the scheduler {name} is named twice")
-        found[name] = each
-    return found
+        by_name[name] = scheduler
+    return by_name

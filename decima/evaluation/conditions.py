@@ -251,5 +251,5 @@ NOT_COMPARED = ("reward",)
 #: Settings of a comparison by the names that users see; the workload is first.
 SETTINGS = {
     "workload": quantities(Conditions)["workload"],
-    **{name: each for name, each in quantities(Conditions).items() if name not in NOT_COMPARED},
+    **{name: quantity for name, quantity in quantities(Conditions).items() if name not in NOT_COMPARED},
 }

@@ -109,7 +109,7 @@ class Explanation:
             "chosen": self.chosen,
             "guarded": self.guarded,
             "guarantee": self.guarantee,
-            "overruled": [each._asdict() for each in self.overruled],
+            "overruled": [decision._asdict() for decision in self.overruled],
             "rule": self.rule,
             "by_rule": self.by_rule,
             "mean_jct_s": self.mean_jct_s,
@@ -159,13 +159,13 @@ def explain(
         if not differing_decisions:
             raise CompareError(f"{rule} agrees with the policy in all later decisions of the episode")
         decision, at_ms = differing_decisions[0][0], 0.0
-    for number, (cluster, seen, chosen) in enumerate(replay(conditions, conditions.seed, scheduler)):  # noqa: B007
-        if number >= decision and seen.time_ms >= at_ms:
+    for index, (cluster, seen, chosen) in enumerate(replay(conditions, conditions.seed, scheduler)):  # noqa: B007
+        if index >= decision and seen.time_ms >= at_ms:
             break
     else:
         end_s = cluster.clock.now / 1000
         asked = f"decision {decision}" + (f" at or after {at_ms / 1000:g} s" if at_ms else " or later")
-        raise CompareError(f"no {asked}: the episode has {number + 1} decisions and ends at {end_s:g} s")
+        raise CompareError(f"no {asked}: the episode has {index + 1} decisions and ends at {end_s:g} s")
     other.reset(seen.config)
     by_rule = other.decide(seen)
     rest = _go_on(cluster.fork(), by_rule, other).record()
@@ -182,13 +182,13 @@ def explain(
     graph = featurizer.graph(seen)
     stages, limits = _probabilities(network, graph)
     # Decisions of the network with and without its guard.
-    own, plain = (NeuralScheduler(network, guard=each) for each in (True, False))
-    own.reset(seen.config)
+    with_guard, plain = (NeuralScheduler(network, guard=guard) for guard in (True, False))
+    with_guard.reset(seen.config)
     plain.reset(seen.config)
     all_overruled = getattr(to_the_end, "kept", NOTHING_KEPT).overruled
     node = _node(graph, stages, chosen)
     return Explanation(
-        number=number,
+        number=index,
         time_ms=seen.time_ms,
         offered=seen.offered,
         source=int(seen.job_id[seen.source]) if seen.source >= 0 else -1,
@@ -197,8 +197,10 @@ def explain(
         limits=_limits(graph, limits, node),
         influences=_influences(network, graph, node),
         chosen=_named(seen, chosen),
-        guarded=plain.decide(seen) != own.decide(seen),
-        guarantee=next((each.guarantee for each in all_overruled if each.decision == number), ""),
+        guarded=plain.decide(seen) != with_guard.decide(seen),
+        guarantee=next(
+            (overruled.guarantee for overruled in all_overruled if overruled.decision == index), ""
+        ),
         overruled=all_overruled,
         rule=rule,
         by_rule=_named(seen, by_rule),
@@ -231,10 +233,14 @@ def _overruled_first(conditions: Conditions, scheduler: DecidesStages, decision:
     for _ in replay(conditions, conditions.seed, scheduler):
         pass
     kept = getattr(scheduler, "kept", NOTHING_KEPT)
-    found = [each.decision for each in kept.overruled if each.decision >= decision and each.time_ms >= at_ms]
-    if not found:
+    indices = [
+        overruled.decision
+        for overruled in kept.overruled
+        if overruled.decision >= decision and overruled.time_ms >= at_ms
+    ]
+    if not indices:
         raise CompareError("no guarantee changes a later decision of the episode")
-    return found[0]
+    return indices[0]
 
 
 def _mean_jct_s(cluster: BaseCluster) -> float:
@@ -250,10 +256,10 @@ def explain_first(conditions: Conditions, policy: Path) -> Explanation:
     rules = RULES if len(conditions.cluster.executor_classes) == 1 else RULES_OF_CLASSES
     network = load_policy(policy)
     for rule in rules:
-        found = _differences(conditions, NeuralScheduler(network), rule)
-        if found:
-            number = next((number for number, other_stage in found if other_stage), found[0][0])
-            return explain(conditions, policy, decision=number, rule=rule, futures=0)
+        differences = _differences(conditions, NeuralScheduler(network), rule)
+        if differences:
+            index = next((index for index, other_stage in differences if other_stage), differences[0][0])
+            return explain(conditions, policy, decision=index, rule=rule, futures=0)
     return explain(conditions, policy, rule=rules[0], futures=0)
 
 
@@ -263,14 +269,14 @@ def _differences(
     """Return indices of decisions in which the rule decides differently, with whether it chooses another stage."""
     other = make_scheduler(rule, conditions.seed)
     other.reset(conditions.cluster_of(conditions.seed))
-    found: list[tuple[int, bool]] = []
-    for number, (_, seen, ours) in enumerate(replay(conditions, conditions.seed, scheduler)):
+    differences: list[tuple[int, bool]] = []
+    for index, (_, seen, ours) in enumerate(replay(conditions, conditions.seed, scheduler)):
         theirs = other.decide(seen)
-        if number >= decision and seen.time_ms >= at_ms:
+        if index >= decision and seen.time_ms >= at_ms:
             one, another = _effect(seen, ours), _effect(seen, theirs)
             if one != another:
-                found.append((number, one is None or another is None or one[0] != another[0]))
-    return found
+                differences.append((index, one is None or another is None or one[0] != another[0]))
+    return differences
 
 
 def _effect(seen: Observation, decision: Decision | None) -> tuple[int, int] | None:
@@ -288,22 +294,22 @@ def _named(seen: Observation, decision: Decision | None) -> tuple[int, int, int]
     effect = _effect(seen, decision)
     if effect is None:
         return None
-    place, count = effect
-    job = int(seen.stage_job[place])
-    return int(seen.job_id[job]), place - int(seen.job_first_stage[job]), seen.held(job) + count
+    stage, count = effect
+    job = int(seen.stage_job[stage])
+    return int(seen.job_id[job]), stage - int(seen.job_first_stage[job]), seen.held(job) + count
 
 
 def _probabilities(policy: Policy, graph: Graphs) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]]:
     with torch.no_grad():
         stages, limits = policy.probabilities(graph)
-    return stages.double().numpy(), [each.double().numpy() for each in limits]
+    return stages.double().numpy(), [tensor.double().numpy() for tensor in limits]
 
 
 def _node(graph: Graphs, probability: NDArray[np.float64], decision: Decision | None) -> int:
     """Return the row of the chosen stage, or of the most probable one if the executors are left idle."""
     if decision is None:
         return int(probability.argmax())
-    [node] = np.flatnonzero(graph.place == decision.stage)
+    [node] = np.flatnonzero(graph.stage_index == decision.stage)
     return int(node)
 
 
@@ -324,16 +330,16 @@ def _jobs(seen: Observation) -> pd.DataFrame:
 
 def _stages(seen: Observation, graph: Graphs, probability: NDArray[np.float64]) -> pd.DataFrame:
     nodes = np.flatnonzero(graph.high > graph.low)
-    places = graph.place[nodes]
-    jobs = seen.stage_job[places]
-    numbers = places - seen.job_first_stage[jobs]
+    stages = graph.stage_index[nodes]
+    jobs = seen.stage_job[stages]
+    in_job = stages - seen.job_first_stage[jobs]
     table = pd.DataFrame(
         {
             "job": seen.job_id[jobs],
-            "stage": numbers,
-            "name": [seen.profiles[job].stages[stage].name for job, stage in zip(jobs, numbers, strict=True)],
-            "tasks": seen.unclaimed_tasks[places],
-            "mean_s": seen.mean_task_ms[places] / 1000,
+            "stage": in_job,
+            "name": [seen.profiles[job].stages[stage].name for job, stage in zip(jobs, in_job, strict=True)],
+            "tasks": seen.unclaimed_tasks[stages],
+            "mean_s": seen.mean_task_ms[stages] / 1000,
             "probability": probability[nodes],
         }
     )
@@ -342,8 +348,8 @@ def _stages(seen: Observation, graph: Graphs, probability: NDArray[np.float64]) 
 
 def _limits(graph: Graphs, limits: list[NDArray[np.float64]], node: int) -> pd.DataFrame:
     candidate = int(np.count_nonzero(graph.high[:node] > graph.low[:node]))
-    numbers = np.arange(graph.low[node] + 1, graph.high[node] + 1)
-    table = pd.DataFrame({"limit": numbers, "probability": limits[candidate]})
+    allowed_limits = np.arange(graph.low[node] + 1, graph.high[node] + 1)
+    table = pd.DataFrame({"limit": allowed_limits, "probability": limits[candidate]})
     return table.sort_values("probability", ascending=False, kind="stable", ignore_index=True)
 
 

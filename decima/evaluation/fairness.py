@@ -31,9 +31,9 @@ TENANT_METRICS = ("unfairness", "jain")
 
 def tenant_metrics(record: EpisodeRecord) -> dict[str, float]:
     """Return the metrics ``unfairness`` (largest finish-time fairness) and ``jain`` (Jain's index) of an episode."""
-    known = finish_time_fairness(record)
-    known = known[~np.isnan(known)]
-    return {"unfairness": float(known.max()) if known.size else math.nan, "jain": jains_index(known)}
+    fairness = finish_time_fairness(record)
+    fairness = fairness[~np.isnan(fairness)]
+    return {"unfairness": float(fairness.max()) if fairness.size else math.nan, "jain": jains_index(fairness)}
 
 
 def finish_time_fairness(record: EpisodeRecord) -> NDArray[np.float64]:
@@ -68,13 +68,14 @@ def _dedicated_jct_ms(sequence: JobSequence, config: ClusterConfig) -> NDArray[n
     weights = np.array([sequence.tenants[tenant].weight for tenant in present])
     jct_ms = np.zeros(len(sequence))
     for tenant, share in zip(present.tolist(), (weights / weights.sum()).tolist(), strict=True):
-        places = np.flatnonzero(sequence.tenant == tenant)
-        own = JobSequence(
-            tuple(sequence.profiles[job] for job in places), sequence.arrival_ms[places], sequence.seed
+        jobs = np.flatnonzero(sequence.tenant == tenant)
+        tenant_jobs = JobSequence(
+            tuple(sequence.profiles[job] for job in jobs), sequence.arrival_ms[jobs], sequence.seed
         )
         classes = tuple(
-            replace(each, count=max(1, round(share * each.count))) for each in config.executor_classes
+            replace(executor_class, count=max(1, round(share * executor_class.count)))
+            for executor_class in config.executor_classes
         )
         dedicated = replace(config, executor_classes=classes, faults=NO_FAULTS)
-        jct_ms[places] = run_episode(dedicated, own, Fair()).jct_ms
+        jct_ms[jobs] = run_episode(dedicated, tenant_jobs, Fair()).jct_ms
     return jct_ms

@@ -52,18 +52,18 @@ def best_fit(conditions: Conditions, metric: str = "mean") -> tuple[str, list[st
     None if no policy ships for this number of executor classes. ``metric`` is a name of ``decima compare --show``.
     """
     here = evaluation_setting(conditions)
-    if (own := objective_policy(metric)) is not None:
-        trained = read_trained_on(SHIPPED[own])
+    if (policy := objective_policy(metric)) is not None:
+        trained = read_trained_on(SHIPPED[policy])
         if trained is not None and is_similar(trained, _judged(here, trained, metric)):
-            return own, []
+            return policy, []
     for name in specialists():
         trained = read_trained_on(SHIPPED[name])
         is_meant = here.arrivals == "batch" or name not in BATCHES_ONLY
         if trained is not None and is_meant and is_similar(trained, here):
             return name, []
     names = default_policies(len(conditions.cluster.executor_classes))
-    found = [(name, _misfits(name, here)) for name in names]
-    return min(found, key=lambda pair: len(pair[1]), default=None)
+    candidates = [(name, _misfits(name, here)) for name in names]
+    return min(candidates, key=lambda pair: len(pair[1]), default=None)
 
 
 def misfits(policy: str | Path, conditions: Conditions, metric: str = "mean") -> list[str]:
@@ -107,13 +107,13 @@ def _judged(here: Distribution, trained: Distribution, metric: str) -> Distribut
 
 def _some_seeds(conditions: Conditions) -> list[int]:
     """Return seeds from the first on with ``JOBS`` jobs in total; an exact sequence has only the experiments' seeds."""
-    exact, found, jobs = conditions.workload.sequence is not None, [], 0
+    exact, seeds, jobs = conditions.workload.sequence is not None, [], 0
     for seed in conditions.seeds if exact else itertools.count(conditions.seed):
-        found.append(seed)
+        seeds.append(seed)
         jobs += len(conditions.sequence(seed))
         if jobs >= JOBS:
             break
-    return found
+    return seeds
 
 
 @lru_cache(maxsize=8)

@@ -68,9 +68,9 @@ def paired_change(values: ArrayLike, reference: ArrayLike, weights: ArrayLike | 
 
     For ``weights`` see ``mean_interval``.
     """
-    ours, others = np.asarray(values), np.asarray(reference)
-    difference, half_width = mean_interval(ours - others, weights)
-    mean = mean_interval(others, weights).mean
+    ours, theirs = np.asarray(values), np.asarray(reference)
+    difference, half_width = mean_interval(ours - theirs, weights)
+    mean = mean_interval(theirs, weights).mean
     return Interval(difference / mean, half_width / mean) if mean else Interval(math.nan, math.nan)
 
 
@@ -88,8 +88,10 @@ def bootstrap_interval(values: ArrayLike) -> Interval:
         return Interval(mean, 0.0)
     from scipy.stats import bootstrap
 
-    found = bootstrap((sample,), np.mean, confidence_level=CONFIDENCE, random_state=np.random.default_rng(0))
-    low, high = found.confidence_interval
+    bootstrapped = bootstrap(
+        (sample,), np.mean, confidence_level=CONFIDENCE, random_state=np.random.default_rng(0)
+    )
+    low, high = bootstrapped.confidence_interval
     return Interval(mean, float(high - low) / 2)
 
 
@@ -130,8 +132,8 @@ class Metric(NamedTuple):
     def best(self, means: Mapping[str, float]) -> str | None:
         """Return the scheduler with the best mean, the first one on a tie; None if no mean is known."""
         sign = -1 if self.more_is_better else 1
-        known = {name: sign * mean for name, mean in means.items() if not math.isnan(mean)}
-        return min(known, key=known.__getitem__, default=None)
+        costs = {name: sign * mean for name, mean in means.items() if not math.isnan(mean)}
+        return min(costs, key=costs.__getitem__, default=None)
 
 
 def _load(record: EpisodeRecord) -> float:
@@ -318,7 +320,7 @@ def summarise(
     rows: dict[str, dict[str, float]] = {}
     for name, jct in compared.items():
         mine, row = runs[runs["scheduler"] == name], rows.setdefault(name, {})
-        for metric in (each for each in METRICS if each in runs):
+        for metric in (name for name in METRICS if name in runs):
             row[metric] = float(mine[metric].mean())
             if METRICS[metric].interval:
                 row[metric], row[ci95(metric)] = mean_interval(mine[metric])
@@ -356,24 +358,24 @@ def summary_table(
     """
     import pandas as pd  # slow to import
 
-    rows, known = [], metrics_of(runs)
+    rows, definitions = [], metrics_of(runs)
     for labels, group in runs.groupby(list(by), sort=False) if by else [((), runs)]:
         for name in group["scheduler"].unique():
             mine, row = group[group["scheduler"] == name], dict(zip(by, labels, strict=True))
             row["scheduler"] = name
             for metric in metrics:
-                weights = mine["jobs"] if known[metric].per_job else None
-                mean, half_width = known[metric].mean(mine[metric], weights)
+                weights = mine["jobs"] if definitions[metric].per_job else None
+                mean, half_width = definitions[metric].mean(mine[metric], weights)
                 row[metric] = mean
-                if known[metric].interval or metric == metrics[0]:
+                if definitions[metric].interval or metric == metrics[0]:
                     row[ci95(metric)] = half_width
             if against is not None:
                 first, column = metrics[0], f"vs {against}"
-                others = group[group["scheduler"] == against]
+                reference_runs = group[group["scheduler"] == against]
                 change = Interval(math.nan, math.nan)
                 if name != against:
-                    weights = mine["jobs"] if known[first].per_job else None
-                    change = paired_change(mine[first], others[first], weights)
+                    weights = mine["jobs"] if definitions[first].per_job else None
+                    change = paired_change(mine[first], reference_runs[first], weights)
                 row[column], row[ci95(column)] = change
             rows.append(row)
     return pd.DataFrame(rows)
@@ -416,14 +418,14 @@ def compare_metrics(
     none = runs.iloc[:0]
     rows: dict[str, dict[str, ShownMetric]] = {}
     for name in schedulers:
-        ours, others = by_scheduler.get(name, none), by_scheduler.get(str(reference), none)
+        ours, theirs = by_scheduler.get(name, none), by_scheduler.get(str(reference), none)
         row = rows.setdefault(name, {})
         for column in columns:
             metric = metrics_of(runs)[column]
-            values, base = (each[column].to_numpy(float) for each in (ours, others))
+            values, base = (table[column].to_numpy(float) for table in (ours, theirs))
             weights = ours["jobs"].to_numpy(float) if metric.per_job else None
             difference = metric.mean(values - base, weights) if base.size else unknown
             scale = mean_interval(base, weights).mean
-            change = Interval(*(each / scale for each in difference)) if scale else unknown
+            change = Interval(*(part / scale for part in difference)) if scale else unknown
             row[column] = ShownMetric(metric.mean(values, weights), difference, change)
     return rows

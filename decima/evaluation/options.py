@@ -43,9 +43,9 @@ def make_conditions(**settings: Any) -> Conditions:
         ConfigError: an impossible cluster, or a stage that no executor can run.
         WorkloadError: the workload cannot be read.
     """
-    given = {name: value for name, value in settings.items() if value is not None}
-    given["workload"] = as_workload(given.get("workload", EMBEDDED))
-    conditions = build(Conditions, given, CompareError, given["workload"].measured)
+    given_settings = {name: value for name, value in settings.items() if value is not None}
+    given_settings["workload"] = as_workload(given_settings.get("workload", EMBEDDED))
+    conditions = build(Conditions, given_settings, CompareError, given_settings["workload"].measured)
     drift, last_ms = conditions.drift, (conditions.num_jobs - 1) * conditions.interval_ms
     if drift is not None and last_ms <= drift.at_ms:
         raise CompareError(
@@ -111,8 +111,8 @@ def choose_schedulers(
     fitting = evaluation.best_fit(conditions, metric)
     if fitting is not None and not fitting[1]:
         return Chosen(named, fitting[0], {})
-    others = [name for name in named if name != LEARNED]
-    return Chosen(others, None, {} if fitting is None else {fitting[0]: fitting[1]})
+    remaining = [name for name in named if name != LEARNED]
+    return Chosen(remaining, None, {} if fitting is None else {fitting[0]: fitting[1]})
 
 
 def compare(
@@ -188,21 +188,25 @@ def _with_settings(function: Callable[..., Any]) -> dict[str, inspect.Parameter]
     """
     signature = inspect.signature(function)
     defaults = {"knowledge": None, "faults": None} | {
-        name: each.fixed_default for name, each in SETTINGS.items()
+        name: quantity.fixed_default for name, quantity in SETTINGS.items()
     }
-    parameters = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    parameters = [
+        parameter
+        for parameter in signature.parameters.values()
+        if parameter.kind is not parameter.VAR_KEYWORD
+    ]
     parameters += [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
         for name, default in defaults.items()
     ]
     function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     lines = [
-        fill(f"{name}: {each.field.description}", 110, initial_indent=8 * " ", subsequent_indent=12 * " ")
-        for name, each in SETTINGS.items()
+        fill(f"{name}: {quantity.field.description}", 110, initial_indent=8 * " ", subsequent_indent=12 * " ")
+        for name, quantity in SETTINGS.items()
     ]
     before, returns, after = (function.__doc__ or "").partition("    Returns:")
     function.__doc__ = "\n".join([before.rstrip(), *lines, "", returns + after])
-    return {each.name: each for each in parameters}
+    return {parameter.name: parameter for parameter in parameters}
 
 
 _parameters = _with_settings(compare)

@@ -64,8 +64,8 @@ def run_scheduler(
     except DecimaError as error:
         raise CompareError(f"{scheduler} on seed {sequence.seed}: {error}") from error
     except (Exception, SystemExit) as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        reason = f"{type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno})"
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        reason = f"{type(error).__name__}: {error} ({Path(frame.filename).name}, line {frame.lineno})"
         raise CompareError(f"{scheduler} on seed {sequence.seed}: {reason}") from error
 
 
@@ -131,12 +131,12 @@ def tune(
     Raises:
         CompareError: no sequences, an unknown scheduler or objective, or a failed episode.
     """
-    given = [sequences] if isinstance(sequences, JobSequence) else list(sequences)
-    if not given:
+    training_sequences = [sequences] if isinstance(sequences, JobSequence) else list(sequences)
+    if not training_sequences:
         raise CompareError("tuning needs at least one sequence")
     settings = GRIDS[check_one_of(scheduler, GRIDS, "scheduler", CompareError)]
     check_one_of(objective, ("jct", "makespan"), "objective", CompareError)
-    swept = [sweep_ms(config, each, objective, settings) for each in given]
+    swept = [sweep_ms(config, sequence, objective, settings) for sequence in training_sequences]
     return str(best_for_all(np.array(swept), settings))
 
 
@@ -185,8 +185,12 @@ class Plan:
     def object(self, spec: str) -> SchedulerLike | None:
         """Return the scheduler object behind a name in ``schedulers``; None for schedulers given by name."""
         base, guarantees = split_guarantees(spec)
-        given = self.objects.get(base)
-        return given if given is None or not guarantees else guarded(make_scheduler(given), guarantees)
+        scheduler = self.objects.get(base)
+        return (
+            scheduler
+            if scheduler is None or not guarantees
+            else guarded(make_scheduler(scheduler), guarantees)
+        )
 
     def make(self, spec: str, seed: int) -> DecidesStages:
         """Create the scheduler for a name in ``schedulers`` or for a candidate setting."""
@@ -197,8 +201,8 @@ def sweep_item(
     plans: Sequence[Plan], item: tuple[int, str, int]
 ) -> tuple[int, str, int, NDArray[np.float64]]:
     """Run all candidate settings of a scheduler on a training sequence; return the work item and mean JCTs, ms."""
-    number, family, seed = item
-    conditions, settings = plans[number].conditions, plans[number].settings[family]
+    index, family, seed = item
+    conditions, settings = plans[index].conditions, plans[index].settings[family]
     return *item, sweep_ms(conditions.cluster_of(seed), conditions.sequence(seed), settings=settings)
 
 
@@ -206,38 +210,38 @@ def run_item(
     tuned: Sequence[Mapping[str, str]], plans: Sequence[Plan], item: tuple[int, int, tuple[str, ...], bool]
 ) -> tuple[int, int, dict[str, Result], dict[str, EpisodeRecord]]:
     """Run schedulers on one sequence, each setting once; return comparison index, seed, results and kept episodes."""
-    number, seed, names, keep = item
-    plan = plans[number]
+    index, seed, names, keep = item
+    plan = plans[index]
     cluster, sequence = plan.conditions.cluster_of(seed), plan.conditions.sequence(seed)
     specs = {name: plan.schedulers[name] for name in names}
     specs = {
-        name: tuned[number][TUNED[spec].name] if tuned_once(spec) else spec for name, spec in specs.items()
+        name: tuned[index][TUNED[spec].name] if tuned_once(spec) else spec for name, spec in specs.items()
     }
-    known = {
+    records = {
         spec: run_scheduler(cluster, sequence, spec, plan.object(spec))
         for spec in dict.fromkeys(specs.values())
         if spec not in TUNED
     }
-    found = {spec: ("", record) for spec, record in known.items()}
+    outcomes = {spec: ("", record) for spec, record in records.items()}
     if hindsight := {spec: TUNED[spec] for spec in specs.values() if spec in TUNED}:
-        [family] = {each.name for each in hindsight.values()}
-        settings = sweep(cluster, sequence, plan.settings[family], known)
-        best = best_settings(settings, [each.objective for each in hindsight.values()])
-        found |= {spec: best[each.objective] for spec, each in hindsight.items()}
-    episodes = {name: found[spec][1] for name, spec in specs.items()}
+        [family] = {variant.name for variant in hindsight.values()}
+        settings = sweep(cluster, sequence, plan.settings[family], records)
+        best = best_settings(settings, [variant.objective for variant in hindsight.values()])
+        outcomes |= {spec: best[variant.objective] for spec, variant in hindsight.items()}
+    episodes = {name: outcomes[spec][1] for name, spec in specs.items()}
     rule = fair_rule(cluster)
 
     @cache
     def fair() -> EpisodeRecord:
-        return known.get(rule) or run_scheduler(cluster, sequence, rule)
+        return records.get(rule) or run_scheduler(cluster, sequence, rule)
 
     results = {}
     for name, record in episodes.items():
         metrics = measure(record, without=RELATIVE) | (plan.further(record) if plan.further else {})
         if guarantees := split_guarantees(specs[name])[1]:
             metrics |= guarantee_metrics(record, guarantees, fair)
-        results[name] = Result(found[specs[name]][0], metrics, record.jct_ms)
-    return number, seed, results, episodes if keep else {}
+        results[name] = Result(outcomes[specs[name]][0], metrics, record.jct_ms)
+    return index, seed, results, episodes if keep else {}
 
 
 # ---- decisions of an episode -----------------------------------------------------------------------------
@@ -272,16 +276,16 @@ def decisions(conditions: Conditions, seed: int, scheduler: DecidesStages) -> li
     Decisions to keep executors in their job, which the engine takes on the scheduler's behalf (see
     ``DecidesStages``), are not included.
     """
-    found = []
+    decided = []
     for _, seen, decision in replay(conditions, seed, scheduler):
         when = float(seen.time_ms), seen.offered
         if decision is None:
-            found.append(Decided(*when))
+            decided.append(Decided(*when))
         else:
             job = int(seen.stage_job[decision.stage])
             stage = int(decision.stage - seen.job_first_stage[job])
-            found.append(Decided(*when, int(seen.job_id[job]), stage, int(decision.limit)))
-    return found
+            decided.append(Decided(*when, int(seen.job_id[job]), stage, int(decision.limit)))
+    return decided
 
 
 #: Folders of the packages that have compiled code.
@@ -316,15 +320,15 @@ def compile_parts(
     decide in the uncompiled reference simulator, so that they compile in parallel with the engine. With Ray, workers
     compile for themselves. ``on_step``, with the numbers of compiled parts and of all, is not called if all are cached.
     """
-    named = {each.partition(":")[0].partition(",")[0]: each for each in schedulers}
+    named = {scheduler.partition(":")[0].partition(",")[0]: scheduler for scheduler in schedulers}
     parts = {ENGINE: "fair", **{name: named[name] for name in COMPILED if name in named}}
     if isinstance(workers, str):
         return
     missing = [(part, scheduler) for part, scheduler in parts.items() if not is_compiled(part, PACKAGES)]
     jobs = conditions.sequence(conditions.seed)
     if not is_compiled(ALONE, PACKAGES):
-        known = shipped(cluster_text(conditions.cluster))
-        if any(content_digest(profile) not in known for profile in jobs.profiles):
+        digests = shipped(cluster_text(conditions.cluster))
+        if any(content_digest(profile) not in digests for profile in jobs.profiles):
             missing.append((ALONE, ""))
     if not missing:
         return

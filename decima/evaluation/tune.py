@@ -130,44 +130,44 @@ def tune_rule(
     start = start or rule
     start_constants = _start_constants(rule, start, settings.values())
     names, centre = tuple(start_constants), np.array(list(start_constants.values()))
-    others = {name: _judged(each, judged, judged_seed) for name, each in settings.items()}
+    judged_settings = {name: _judged(setting, judged, judged_seed) for name, setting in settings.items()}
     bounds = np.where(_are_weights(names), MOST_WEIGHT, MOST_FACTOR)
     options = {"CMA_diagonal": True, "bounds": [-bounds, bounds], "seed": 1 + seed, "verbose": -9}
     search = cma.CMAEvolutionStrategy(np.zeros(len(names)), FIRST_STEP, options)
     workers = workers or available_cpus()
-    for each in settings.values():
-        compile_parts(each, (rule, start), workers, on_compile)
+    for setting in settings.values():
+        compile_parts(setting, (rule, start), workers, on_compile)
     path = []
-    with make_workers((settings, others, metric), workers) as pool:
+    with make_workers((settings, judged_settings, metric), workers) as pool:
         for generation in range(generations):
             on_step("Tuning", generation, generations)
             runs = [
-                (name, each.seeds[(generation * sequences + number) % len(each.seeds)])
-                for name, each in settings.items()
-                for number in range(sequences)
+                (name, setting.seeds[(generation * sequences + index) % len(setting.seeds)])
+                for name, setting in settings.items()
+                for index in range(sequences)
             ]
             candidates = search.ask()  # the same for all sequences
             specs = _specs(rule, names, _constants(names, centre, np.array(candidates)))
-            items = [(False, name, each, specs) for name, each in runs]
-            found = np.array(_run(pool, items))
-            if np.isnan(found).any():
+            items = [(False, name, seed, specs) for name, seed in runs]
+            measured = np.array(_run(pool, items))
+            if np.isnan(measured).any():
                 raise CompareError(f"no {objective} to minimise: no job has the attributes that it needs")
-            costs = np.log(found) if objective == MEAN else found
+            costs = np.log(measured) if objective == MEAN else measured
             search.tell(candidates, costs.mean(axis=0).tolist())
             path.append(_constants(names, centre, search.result.xfavorite))
         on_step("Tuning", generations, generations)
         tuned = {name: float(f"{value:.{DIGITS}g}") for name, value in zip(names, path[-1], strict=True)}
         specs = (start, scheduler_name(rule, tuned))
         items = [
-            (judging, name, each, specs)
-            for judging, known in ((False, settings), (True, others))
-            for name, conditions in known.items()
-            for each in conditions.seeds[:judged]
+            (judging, name, seed, specs)
+            for judging, named_settings in ((False, settings), (True, judged_settings))
+            for name, conditions in named_settings.items()
+            for seed in conditions.seeds[:judged]
         ]
         values = _run(pool, items, partial(on_step, "Judging"))
     rows = [
-        (JUDGED_ON if judging else TUNED_ON, name, each, spec, value)
-        for (judging, name, each, _), row in zip(items, values, strict=True)
+        (JUDGED_ON if judging else TUNED_ON, name, seed, spec, value)
+        for (judging, name, seed, _), row in zip(items, values, strict=True)
         for spec, value in zip(specs, row, strict=True)
     ]
     columns = ["seeds", "condition", "seed", "scheduler", metric]
@@ -190,18 +190,18 @@ def _judged(conditions: Conditions, judged: int, judged_seed: int | None) -> Con
 
 def _start_constants(rule: str, start: str, settings: Iterable[Conditions]) -> dict[str, float]:
     """Return the constants and weights of a rule at the start of the search, of those that have an effect."""
-    given = parameters(start)
+    start_values = parameters(start)
     defaults = {name: value for name, value in parameters(rule).items() if name not in RULES[rule]}
     if rule in (RULE, f"{RULE}-tuned"):
-        several = {len(each.cluster_of(each.seed).executor_classes) > 1 for each in settings}
+        several = {len(setting.cluster_of(setting.seed).executor_classes) > 1 for setting in settings}
         defaults = {
             name: value
             for name, value in defaults.items()
             if any(has_effect(name, has_classes) for has_classes in several)
         }
-    if not given.keys() & defaults:
+    if not start_values.keys() & defaults:
         raise CompareError(f"start {start!r} has no constants of {rule}")
-    return {name: given.get(name, 0.0 if "." in name else value) for name, value in defaults.items()}
+    return {name: start_values.get(name, 0.0 if "." in name else value) for name, value in defaults.items()}
 
 
 def _are_weights(names: Sequence[str]) -> NDArray[np.bool_]:

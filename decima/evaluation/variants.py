@@ -97,12 +97,12 @@ def with_guarantees(schedulers: Mapping[str, str], guarantees: Guarantees) -> di
 
     Tuned schedulers and schedulers that already have guarantees get no variant.
     """
-    found = {}
+    extended = {}
     for name, spec in schedulers.items():
-        found[name] = spec
+        extended[name] = spec
         if guarantees and spec not in TUNED and not split_guarantees(spec)[1]:
-            found[f"{name}{guarantees.suffix}"] = f"{spec}{guarantees.suffix}"
-    return found
+            extended[f"{name}{guarantees.suffix}"] = f"{spec}{guarantees.suffix}"
+    return extended
 
 
 def check_tenants(conditions: Conditions, schedulers: Iterable[str]) -> None:
@@ -112,8 +112,8 @@ def check_tenants(conditions: Conditions, schedulers: Iterable[str]) -> None:
         SchedulerError: unknown tenant.
     """
     for spec in schedulers:
-        if (found := split_guarantees(spec)[1]).floor or found.ceiling:
-            found.check_tenants(each.name for each in conditions.sequence(conditions.seed).tenants)
+        if (guarantees := split_guarantees(spec)[1]).floor or guarantees.ceiling:
+            guarantees.check_tenants(tenant.name for tenant in conditions.sequence(conditions.seed).tenants)
 
 
 def guarantee_entry(runs: pd.DataFrame) -> dict[str, list[float]]:
@@ -140,28 +140,28 @@ def guarantee_metrics(
         0 if no job is late. ``floor``: ``below_floor_s``, see ``Kept``. ``ceiling``: ``above_ceiling``, largest number
         of executors of a tenant above its ceiling.
     """
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     if np.isfinite(guarantees.no_later_than):
         fair_ms = fair().jct_ms
         late_ms = record.jct_ms - guarantees.no_later_than * fair_ms
-        found["late_jobs"] = float(np.count_nonzero(late_ms > 0))
-        found["latest_ratio"] = float(np.nanmax(record.jct_ms / np.maximum(fair_ms, 1e-9)))
-        found["lateness_s"] = max(float(np.nanmax(late_ms)), 0.0) / 1000
+        metrics["late_jobs"] = float(np.count_nonzero(late_ms > 0))
+        metrics["latest_ratio"] = float(np.nanmax(record.jct_ms / np.maximum(fair_ms, 1e-9)))
+        metrics["lateness_s"] = max(float(np.nanmax(late_ms)), 0.0) / 1000
     if guarantees.floor:
-        found["below_floor_s"] = record.kept.below_floor_ms / 1000
+        metrics["below_floor_s"] = record.kept.below_floor_ms / 1000
     if guarantees.ceiling:
         most = record.config.num_executors
         above = (
             most_executors(record, tenant) - max(int(share * most + 1e-9), 1)
             for tenant, share in guarantees.ceiling.items()
         )
-        found["above_ceiling"] = float(max(0, *above))
-    return found
+        metrics["above_ceiling"] = float(max(0, *above))
+    return metrics
 
 
 def most_executors(record: EpisodeRecord, tenant: str) -> int:
     """Return the largest number of executors that run tasks of a tenant or move to its jobs at the same time."""
-    mine = np.array([each.tenant == tenant for each in record.sequence.attributes], dtype=bool)
+    mine = np.array([job.tenant == tenant for job in record.sequence.attributes], dtype=bool)
     if not mine.any():
         return 0
     tasks, moves = mine[record.task_job], mine[record.move_job]

@@ -43,7 +43,9 @@ def previous_trainings(about: Mapping[str, Any]) -> list[dict[str, Any]]:
         about: information about the training in the policy file, possibly malformed.
     """
     try:
-        return [_Training.model_validate(each).model_dump() for each in (*about.get(BEFORE, []), about)]
+        return [
+            _Training.model_validate(training).model_dump() for training in (*about.get(BEFORE, []), about)
+        ]
     except (TypeError, ValidationError):
         return []
 
@@ -68,8 +70,8 @@ def policy_card(name: str, about: Mapping[str, Any]) -> str:
         f"Trained with {_code(about['command'])}, seed {about['seed']}:",
         f"{_effort(about)}.",
         *(
-            f"Its initial policy is that of {_code(each['command'])}, seed {each['seed']}: {_effort(each)}."
-            for each in reversed(about.get(BEFORE, []))
+            f"Its initial policy is that of {_code(training['command'])}, seed {training['seed']}: {_effort(training)}."
+            for training in reversed(about.get(BEFORE, []))
         ),
         f"This is the policy after iteration {about['iteration']}, the best on the validation set.",
         *([] if reward == "jct" else [f"It was trained for the objective `{reward}`, not for the mean JCT."]),
@@ -131,7 +133,7 @@ def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 def _schedulers(validation: Mapping[str, Any], digits: int) -> list[str]:
     """Tabulate results on the validation set: schedulers (rows) by measures (columns)."""
     shown, results = validation["shown"], validation["results"].items()
-    rows = ([name, *(f"{values[each]:.{digits}f}" for each in shown)] for name, values in results)
+    rows = ([name, *(f"{values[name]:.{digits}f}" for name in shown)] for name, values in results)
     return _table(["scheduler", *shown], rows)
 
 
@@ -159,10 +161,10 @@ def _curve(
 
 def _distribution(trained: Distribution) -> list[str]:
     """Tabulate the quantiles of the training distribution."""
-    known = {quantity: getattr(trained, quantity.name) for quantity in QUANTITIES}
+    spreads = {quantity: getattr(trained, quantity.name) for quantity in QUANTITIES}
     rows = (
         [quantity.title, *(format_quantity(quantity, value) for value in spread)]
-        for quantity, spread in known.items()
+        for quantity, spread in spreads.items()
         if spread != Distribution.model_fields[quantity.name].default
     )
     kind = {"batch": "Batches", "stream": "Streams", "both": "Batches and streams"}[trained.arrivals]

@@ -135,8 +135,8 @@ def load_checkpoint(path: Path) -> Checkpoint:
         raise TrainingError(f"{path}: not a checkpoint, or truncated") from None
     if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
         raise TrainingError(f"{path}: not a checkpoint of a training run")
-    if (found := document.pop("version", None)) != VERSION:
-        raise TrainingError(f"{path}: format version {VERSION} expected, got {found!r}")
+    if (version := document.pop("version", None)) != VERSION:
+        raise TrainingError(f"{path}: format version {VERSION} expected, got {version!r}")
     best = document.get("best", {})
     for entries, kind in ((document, Checkpoint), *(() if best is None else ((best, Best),))):
         names = {field.name for field in fields(kind)}
@@ -154,11 +154,11 @@ def load_checkpoint(path: Path) -> Checkpoint:
 def _check(checkpoint: Checkpoint) -> None:
     """Check the types of all fields except the contents of ``learner``; fields of the policy file must be JSON."""
     best = checkpoint.best
-    found = {"reference": checkpoint.reference, **({} if best is None else {"results": best.results})}
+    all_results = {"reference": checkpoint.reference, **({} if best is None else {"results": best.results})}
     for name in ("config", "curve", "before"):
         _check_size(getattr(checkpoint, name), name)
         json.dumps(getattr(checkpoint, name), ensure_ascii=False).encode()
-    for name, results in found.items():
+    for name, results in all_results.items():
         if not isinstance(results, dict):
             raise ValueError(f"{name} must be entries by name")
         _check_size(results, name)
@@ -192,7 +192,7 @@ def _are_numbers(values: Any) -> bool:
     """Return whether these are numbers in a list or by name, at least one."""
     entries = values.values() if isinstance(values, dict) else values if isinstance(values, list) else ()
     return bool(entries) and all(
-        isinstance(each, int | float) and not isinstance(each, bool) for each in entries
+        isinstance(entry, int | float) and not isinstance(entry, bool) for entry in entries
     )
 
 
@@ -224,9 +224,11 @@ def check_same_run(path: Path, old: Mapping[str, Any], new: Mapping[str, Any], i
     Raises:
         TrainingError: settings other than ``MAY_CHANGE`` differ, or more iterations are complete than requested.
     """
-    if place := _difference(old, new):
+    if difference := _difference(old, new):
         may_change = " and ".join(MAY_CHANGE)
-        raise TrainingError(f"{path}: belongs to a run with another {place}; only {may_change} may change")
+        raise TrainingError(
+            f"{path}: belongs to a run with another {difference}; only {may_change} may change"
+        )
     if iteration > new["iterations"]:
         raise TrainingError(
             f"{path}: {iteration} iterations are complete, more than the {new['iterations']} requested"

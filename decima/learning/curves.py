@@ -62,10 +62,10 @@ def find_runs(place: Path) -> list[Path]:
     """
     if (place / METRICS_FILE).is_file():
         return [place]
-    found = sorted(path.parent for path in place.rglob(METRICS_FILE))
-    if not found:
+    folders = sorted(path.parent for path in place.rglob(METRICS_FILE))
+    if not folders:
         raise TrainingError(f"{place}: no training run here or in folders below ({METRICS_FILE})")
-    return found
+    return folders
 
 
 def read_run(folder: Path) -> TrainingRun:
@@ -101,17 +101,17 @@ def reference_of(runs: Sequence[TrainingRun], metric: str) -> tuple[str, float] 
     Returns:
         None if the runs did not select their policy by this metric, or a run did not measure the reference.
     """
-    found = [
+    references = [
         row["validation_reference"] for run in runs for row in run.rows[:1] if "validation_reference" in row
     ]
-    if metric != objective_metric(runs[0]) or len(found) < len(runs):
+    if metric != objective_metric(runs[0]) or len(references) < len(runs):
         return None
     settings, name = runs[0].settings, "tuned weighted fair, the best alpha of each sequence"
     if "grid.objective" in settings:
         name = "the best heuristic"
     elif any(key.startswith("settings.") for key in settings):
         name = str(settings["validation.against"])
-    return name, float(np.mean(found))
+    return name, float(np.mean(references))
 
 
 def same_but_seed(runs: Sequence[TrainingRun]) -> dict[str, list[TrainingRun]]:
@@ -127,7 +127,7 @@ def same_but_seed(runs: Sequence[TrainingRun]) -> dict[str, list[TrainingRun]]:
     names = [
         name
         for name in dict.fromkeys(name for settings in firsts for name in settings)
-        if name != "seed" and len({json.dumps(each.get(name), default=str) for each in firsts}) > 1
+        if name != "seed" and len({json.dumps(settings.get(name), default=str) for settings in firsts}) > 1
     ]
     return {
         ", ".join(f"{name}={setting_text(group[0].settings.get(name))}" for name in names)
@@ -150,7 +150,7 @@ def curve_of(runs: Sequence[TrainingRun], metric: str) -> LearningCurve:
     measured = [{int(row["iteration"]): row[metric] for row in run.rows if metric in row} for run in runs]
     iterations = sorted(set.intersection(*map(set, measured)))
     if not iterations:
-        known = ", ".join(sorted({name for run in runs for row in run.rows for name in row} - {"iteration"}))
-        raise TrainingError(f"{runs[0].folder}: has no metric {metric}; it has {known or 'none'}")
-    points = np.array([mean_interval([each[at] for each in measured]) for at in iterations])
+        names = ", ".join(sorted({name for run in runs for row in run.rows for name in row} - {"iteration"}))
+        raise TrainingError(f"{runs[0].folder}: has no metric {metric}; it has {names or 'none'}")
+    points = np.array([mean_interval([by_iteration[at] for by_iteration in measured]) for at in iterations])
     return LearningCurve(np.array(iterations), points[:, 0], points[:, 1], len(runs))

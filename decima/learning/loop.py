@@ -216,7 +216,9 @@ class TrainingLoop(ABC, Generic[Config]):
         """Return a copy of the state for checkpoints, on the CPU."""
         return {
             "networks": copy_weights(self.networks),
-            "optimisers": {name: copy_state(each.state_dict()) for name, each in self.optimisers.items()},
+            "optimisers": {
+                name: copy_state(optimiser.state_dict()) for name, optimiser in self.optimisers.items()
+            },
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -321,8 +323,8 @@ class TrainingLoop(ABC, Generic[Config]):
                             self._finish(metrics, log)
                         if on_iteration is not None:
                             best_so_far = metrics.get("best_improvement", math.nan)
-                            number, last = int(metrics["iteration"]), self.config.iterations
-                            on_iteration(IterationReport(number, last, metrics, best_so_far))
+                            iteration, last = int(metrics["iteration"]), self.config.iterations
+                            on_iteration(IterationReport(iteration, last, metrics, best_so_far))
             except KeyboardInterrupt:
                 if self.iteration < 0:
                     raise
@@ -376,16 +378,16 @@ class TrainingLoop(ABC, Generic[Config]):
         """Validate if due, and return all metrics; keep the policy if it is the best, except during cloning."""
         judged: dict[str, float] = {}
         if is_validated:
-            found = self._validate()
+            validation = self._validate()
             if iteration >= 0:
-                if self._best is None or found.improvement > self._best.improvement:
-                    results = {**self._reference, self.NAME: found.result}
-                    self._best = Best(iteration, found.improvement, copy_weights(self.kept), results)
-                self._curve = [*self._curve, [float(iteration), found.objective, found.improvement]]
+                if self._best is None or validation.improvement > self._best.improvement:
+                    results = {**self._reference, self.NAME: validation.result}
+                    self._best = Best(iteration, validation.improvement, copy_weights(self.kept), results)
+                self._curve = [*self._curve, [float(iteration), validation.objective, validation.improvement]]
             judged = {
-                **found.metrics,
-                "validation_reference": found.reference,
-                "improvement": found.improvement,
+                **validation.metrics,
+                "validation_reference": validation.reference,
+                "improvement": validation.improvement,
             }
         return {"iteration": iteration, **metrics, **judged, "cpu_s": self.cpu_s}
 
@@ -536,6 +538,6 @@ def check_device(name: str) -> str:
         TrainingError: the device does not exist.
     """
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if name not in ("cpu", *(("cuda",) if gpus else ()), *(f"cuda:{number}" for number in range(gpus))):
+    if name not in ("cpu", *(("cuda",) if gpus else ()), *(f"cuda:{index}" for index in range(gpus))):
         raise TrainingError(f"there is no device {name} here")
     return name

@@ -168,18 +168,18 @@ def read_metrics(path: str | Path) -> list[dict[str, float]]:
         *lines, cut = read_bytes(Path(path)).decode().split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise TrainingError(f"{path}: {getattr(error, 'strerror', 'no text')}, expected metrics") from None
-    for number, line in enumerate([*lines, cut] if cut else lines, start=1):
+    for line_number, line in enumerate([*lines, cut] if cut else lines, start=1):
         try:
             row = parse_json(line)
         except (ValueError, RecursionError):
-            if number > len(lines):
+            if line_number > len(lines):
                 break
             row = None
         iteration = row.get("iteration") if isinstance(row, dict) else None
         if not isinstance(row, dict) or type(iteration) is not int or abs(iteration) > -FIRST:
-            raise TrainingError(f"{path}: line {number}: expected metrics of an iteration")
-        if not all(type(each) in (int, float) and abs(each) <= LARGEST for each in row.values()):
-            raise TrainingError(f"{path}: line {number}: expected finite numbers by name")
+            raise TrainingError(f"{path}: line {line_number}: expected metrics of an iteration")
+        if not all(type(value) in (int, float) and abs(value) <= LARGEST for value in row.values()):
+            raise TrainingError(f"{path}: line {line_number}: expected finite numbers by name")
         rows.append(row)
     return [{RENAMED.get(name, name): value for name, value in row.items()} for row in rows]
 

@@ -254,4 +254,4 @@ class PolicyConfig(BaseModel):
 
 
 def _place(name: str, features: tuple[Feature, ...]) -> int:
-    return next((at for at, each in enumerate(features) if each.name == name and not each.log), -1)
+    return next((at for at, feature in enumerate(features) if feature.name == name and not feature.log), -1)

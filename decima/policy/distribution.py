@@ -242,7 +242,7 @@ def summarise(samples: Iterable[tuple[ClusterConfig, JobSequence]]) -> Distribut
         losses_per_hour=_spread([3_600_000 / cluster.faults.executor_lifetime_ms for cluster, _ in met]),
         task_failures=_spread([cluster.faults.task_failures for cluster, _ in met]),
         straggling=_spread(
-            [share * (factor - 1) for share, factor in (each.faults.stragglers for each, _ in met)]
+            [share * (factor - 1) for share, factor in (cluster.faults.stragglers for cluster, _ in met)]
         ),
         absent=_spread([_absent(cluster) for cluster, _ in met]),
     )
@@ -273,23 +273,23 @@ def out_of_distribution(trained: Distribution, here: Distribution) -> list[str]:
     Returns:
         One short message per quantity, such as ``"jobs have 28 stages, trained on 2 to 6"``; empty if all are inside.
     """
-    found: dict[str, str] = {}
+    messages: dict[str, str] = {}
     for quantity in QUANTITIES:
-        known, met = getattr(trained, quantity.name), getattr(here, quantity.name)
-        if known is None or met is None:  # quantity of batches only or of streams only
+        spread, met = getattr(trained, quantity.name), getattr(here, quantity.name)
+        if spread is None or met is None:  # quantity of batches only or of streams only
             continue
-        least, most = known.low / quantity.down, max(known.high * quantity.up, quantity.inside)
+        least, most = spread.low / quantity.down, max(spread.high * quantity.up, quantity.inside)
         if not least <= met.middle <= most:
-            found[quantity.name] = _words(quantity, known, met.middle)
+            messages[quantity.name] = _words(quantity, spread, met.middle)
         elif met.high > TAIL * most:
-            found[quantity.name] = f"at times {_words(quantity, known, met.high)}"
-    if found.keys() & {"moving_delay_s", "task_s"}:
-        found.pop("delay_tasks", None)  # it has the same cause
+            messages[quantity.name] = f"at times {_words(quantity, spread, met.high)}"
+    if messages.keys() & {"moving_delay_s", "task_s"}:
+        messages.pop("delay_tasks", None)  # it has the same cause
     if trained.objective != here.objective:
-        found["objective"] = (
+        messages["objective"] = (
             f"the objective is {here.objective or 'jct'}, trained for {trained.objective or 'jct'}"
         )
-    return list(found.values())
+    return list(messages.values())
 
 
 def is_similar(trained: Distribution, here: Distribution) -> bool:
@@ -312,8 +312,8 @@ def is_similar(trained: Distribution, here: Distribution) -> bool:
             if not spread.low <= met.low <= met.high <= spread.high:
                 return False
         elif not all(
-            known / times <= value <= known * times
-            for known, value, times in zip(spread, met, SIMILARITY, strict=True)
+            quantile / times <= value <= quantile * times
+            for quantile, value, times in zip(spread, met, SIMILARITY, strict=True)
         ):
             return False
     return True
@@ -321,8 +321,8 @@ def is_similar(trained: Distribution, here: Distribution) -> bool:
 
 def _words(quantity: Quantity, trained: Spread, value: float) -> str:
     low, high = format_quantity(quantity, trained.low), format_quantity(quantity, trained.high)
-    known = low if low == high else f"{low} to {high}"
-    return f"{quantity.text.format(format_quantity(quantity, value))}, trained on {known}"
+    trained_range = low if low == high else f"{low} to {high}"
+    return f"{quantity.text.format(format_quantity(quantity, value))}, trained on {trained_range}"
 
 
 def format_quantity(quantity: Quantity, value: float) -> str:
@@ -346,7 +346,7 @@ def _load(cluster: ClusterConfig, sequence: JobSequence) -> float | None:
 
 def _absent(cluster: ClusterConfig) -> float:
     """Return the largest share of the executors that the capacity schedule takes away."""
-    fewest = min((number for _, number in cluster.faults.capacity), default=cluster.num_executors)
+    fewest = min((executors for _, executors in cluster.faults.capacity), default=cluster.num_executors)
     return 1 - fewest / cluster.num_executors
 
 

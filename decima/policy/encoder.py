@@ -335,9 +335,9 @@ class SumEncoder(Encoder):
     def embed_stages(self, graphs: GraphTensors) -> Tensor:
         """Return the embeddings of stages, float [S, D]."""
         embeddings: Tensor = self.stage_input(graphs.features)
-        for number, step in enumerate(graphs.steps):
+        for index, step in enumerate(graphs.steps):
             # Other code may hold the gradient of the last embeddings, so that the last operation copies it.
-            owns_gradient = number < len(graphs.steps) - 1
+            owns_gradient = index < len(graphs.steps) - 1
             if self.attention is None:
                 embeddings, senders = _take_rows(embeddings, step.senders, owns_gradient)
                 heard = sum_rows(self.message(senders), step.links)
@@ -365,7 +365,7 @@ class SumEncoder(Encoder):
         stages = self.embed_stages(graphs)
         seen = [graphs.features, stages] if self.shortcut else [stages]
         if len(graphs.unfinished) < len(stages):
-            seen = [take_rows(each, graphs.unfinished) for each in seen]
+            seen = [take_rows(tensor, graphs.unfinished) for tensor in seen]
         jobs = self.job_aggregate(sum_rows(self.job_summary(*seen), graphs.job_links))
         total = sum_rows(self.global_summary(jobs), graphs.cluster_links)
         return Embeddings(stages, jobs, self.global_aggregate(total))

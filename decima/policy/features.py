@@ -68,16 +68,16 @@ def custom_columns(config: PolicyConfig) -> list[CustomColumn]:
     Raises:
         PartError: a feature cannot be loaded.
     """
-    found = []
+    columns = []
     for key, features in (("stage_features", config.stage_features), ("job_features", config.job_features)):
         base = JobFeature if key == "job_features" else StageFeature
         for column, feature in enumerate(features):
             if is_custom(feature.name):
                 try:
-                    found.append(CustomColumn(key, column, feature, build_part(feature.name, base)))
+                    columns.append(CustomColumn(key, column, feature, build_part(feature.name, base)))
                 except PartError as error:
                     raise PartError(f"{key}: {error}") from None
-    return found
+    return columns
 
 
 def fill_columns(columns: Sequence[CustomColumn], observation: Observation, graph: Graphs) -> None:
@@ -90,7 +90,7 @@ def fill_columns(columns: Sequence[CustomColumn], observation: Observation, grap
         try:
             if key == "stage_features":
                 values = _scaled(feature, part.of_stages(observation), len(observation.stages), "stage")
-                graph.features[:, column] = values[graph.place]
+                graph.features[:, column] = values[graph.stage_index]
             else:
                 assert isinstance(part, JobFeature)
                 values = _scaled(feature, part.of_jobs(observation), len(observation.jobs), "job")
@@ -113,10 +113,10 @@ def _checked(values: object, count: int, of: str) -> NDArray[np.float64]:
     expected = f"expected {count} finite numbers, one for each {of}"
     if array.shape != (count,) or array.dtype.kind not in "biuf":
         raise PartError(f"{expected}, got {array.dtype} of shape {list(array.shape)}")
-    numbers = array.astype(np.float64)
-    if not np.isfinite(numbers).all():
-        raise PartError(f"{expected}, got {numbers[~np.isfinite(numbers)][0]}")
-    return numbers
+    floats = array.astype(np.float64)
+    if not np.isfinite(floats).all():
+        raise PartError(f"{expected}, got {floats[~np.isfinite(floats)][0]}")
+    return floats
 
 
 @lru_cache(maxsize=10_000)

@@ -93,7 +93,7 @@ def load_policy(path: str | Path) -> Policy:
     path = policy_path(path)
     config, arrays = _read(path)
     network = policy.Policy(config)  # imports PyTorch only now
-    network.take(checked_weights(path, arrays, {name: each.shape for name, each in network.arrays.items()}))
+    network.take(checked_weights(path, arrays, {name: array.shape for name, array in network.arrays.items()}))
     return network
 
 

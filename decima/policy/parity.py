@@ -97,15 +97,15 @@ class AgentReplay:
         with torch.no_grad(), one_thread():
             of_nodes, of_limits = self._exact.probabilities(graphs)
         of_stages = np.zeros(len(names))
-        of_stages[graphs.place] = of_nodes
-        place = names.index(theirs)
+        of_stages[graphs.stage_index] = of_nodes
+        stage = names.index(theirs)
         self._compare(
-            of_stages, recorded.stage_probabilities, names.index(ours), place, lambda at: _named(names[at])
+            of_stages, recorded.stage_probabilities, names.index(ours), stage, lambda at: _named(names[at])
         )
 
         # Among equally likely stages, the recorded one is as good as ours.
         limit = recorded.limit if ours != theirs else int(choices.limit[0])
-        node = int(np.flatnonzero(graphs.place == place)[0])
+        node = int(np.flatnonzero(graphs.stage_index == stage)[0])
         low, high = int(graphs.low[node]), int(graphs.high[node])
         candidate = np.count_nonzero(graphs.high[:node] > graphs.low[:node])
         limits = np.zeros(max(observation.num_executors, high))
@@ -114,11 +114,11 @@ class AgentReplay:
             limits, recorded.limit_probabilities, limit - 1, recorded.limit - 1, lambda at: f"limit {at + 1}"
         )
 
-        count = recorded.limit - observation.held(int(observation.stage_job[place]))
-        count = min(count, observation.offered, int(observation.unclaimed_tasks[place]))
+        count = recorded.limit - observation.held(int(observation.stage_job[stage]))
+        count = min(count, observation.offered, int(observation.unclaimed_tasks[stage]))
         if count != recorded.num_executors:
             raise DepartureError(f"{count} executors requested, recorded {recorded.num_executors}")
-        return cluster.decide(Decision(place, recorded.limit)), count
+        return cluster.decide(Decision(stage, recorded.limit)), count
 
     def _compare(
         self,

@@ -54,7 +54,7 @@ def allow_parts(*names: str) -> None:
 
 
 def _allowed() -> list[str]:
-    return [each for each in os.environ.get(ALLOWED, "").split(",") if each]
+    return [name for name in os.environ.get(ALLOWED, "").split(",") if name]
 
 
 def find_allowed_part(name: str, base: str) -> Any:
@@ -72,7 +72,9 @@ def find_allowed_part(name: str, base: str) -> Any:
         PartError: the class is not allowed, does not exist, or is not a subclass of ``base``.
     """
     module, _, attribute = name.partition(":")
-    permissions = [each for each in _allowed() if name == each or f"{module}.".startswith(f"{each}.")]
+    permissions = [
+        allowed for allowed in _allowed() if name == allowed or f"{module}.".startswith(f"{allowed}.")
+    ]
     if not permissions:
         raise PartError(
             f"{name!r} is code that does not come with decima; if you trust it: decima --allow-parts {module} .., "
@@ -100,31 +102,31 @@ def load_part(name: str, base: type | str = object) -> Any:
         PartError: the module or class does not exist, or the class is not a subclass of ``base``.
     """
     with custom_code(_CANNOT.format(name), PartError):
-        found = _import(name)
-    found = _checked(name, found, base)
+        part = _import(name)
+    part = _checked(name, part, base)
     allow_parts(name)
-    return found
+    return part
 
 
 def _import(name: str) -> Any:
     """Return the attribute that ``module:Class`` names; error messages suggest a similar name."""
-    place, _, attribute = name.rpartition(":")
+    module_name, _, attribute = name.rpartition(":")
     try:
-        module = importlib.import_module(place)
+        module = importlib.import_module(module_name)
     except (ModuleNotFoundError, TypeError) as error:  # TypeError: a relative name
-        if isinstance(error, ModuleNotFoundError) and not f"{place}.".startswith(f"{error.name}."):
+        if isinstance(error, ModuleNotFoundError) and not f"{module_name}.".startswith(f"{error.name}."):
             raise  # the module exists, and imports another module that does not
-        if place.endswith(".py") or os.sep in place:
-            instead = f"{Path(place).name.removesuffix('.py')}:{attribute}"
+        if module_name.endswith(".py") or os.sep in module_name:
+            instead = f"{Path(module_name).name.removesuffix('.py')}:{attribute}"
             near = f" (did you mean {instead!r}?)"
         else:
-            near = did_you_mean(place, [each.name for each in pkgutil.iter_modules([str(Path.cwd())])])
-        raise ModuleNotFoundError(f"No module named {place!r}{near}") from None
+            near = did_you_mean(module_name, [info.name for info in pkgutil.iter_modules([str(Path.cwd())])])
+        raise ModuleNotFoundError(f"No module named {module_name!r}{near}") from None
     if not hasattr(module, attribute):
         near = did_you_mean(
-            attribute, [each for each, kind in vars(module).items() if isinstance(kind, type)]
+            attribute, [class_name for class_name, kind in vars(module).items() if isinstance(kind, type)]
         )
-        raise AttributeError(f"module {place!r} has no attribute {attribute!r}{near}")
+        raise AttributeError(f"module {module_name!r} has no attribute {attribute!r}{near}")
     return getattr(module, attribute)
 
 

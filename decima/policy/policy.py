@@ -125,7 +125,7 @@ class Policy(nn.Module):
         """Yield name of the network, index in the network, and layer, for every linear layer."""
         for name in self.networks:
             linear = (layer for layer in self._network(name) if isinstance(layer, nn.Linear))
-            yield from ((name, number, layer) for number, layer in enumerate(linear))
+            yield from ((name, index, layer) for index, layer in enumerate(linear))
 
     def _network(self, name: str) -> nn.Sequential:
         network = self.networks[name]
@@ -143,13 +143,13 @@ class Policy(nn.Module):
         """Return the embeddings of stages, jobs and cluster; None without a graph neural network."""
         if self.encoder is None:
             return None
-        found: Embeddings = self.encoder(batch)
+        embeddings: Embeddings = self.encoder(batch)
         if "encoder" in self.custom_parts:
             sizes = (len(batch.features), len(batch.job_features), batch.num_graphs)
-            self._check("encoder", isinstance(found, Embeddings), "Embeddings", found)
+            self._check("encoder", isinstance(embeddings, Embeddings), "Embeddings", embeddings)
             for name, size in zip(("stages", "jobs", "cluster"), sizes, strict=True):
-                self._check_shape("encoder", getattr(found, name), (size, self.config.embedding), name)
-        return found
+                self._check_shape("encoder", getattr(embeddings, name), (size, self.config.embedding), name)
+        return embeddings
 
     def _check(self, key: str, is_right: bool, expected: str, found: object) -> None:
         if not is_right:
@@ -212,8 +212,8 @@ class Policy(nn.Module):
         scores = self._stage_scores(batch, embeddings, candidates)
         stages = scores.new_zeros(owner.size)
         for graph in range(graphs.num_graphs):
-            own = owner[candidates] == graph
-            stages[candidates[own]] = torch.softmax(scores[own], 0)
+            in_graph = owner[candidates] == graph
+            stages[candidates[in_graph]] = torch.softmax(scores[in_graph], 0)
         limits = []
         for stage in candidates:
             num_limits = int(graphs.high[stage] - graphs.low[stage])
@@ -303,9 +303,9 @@ class Policy(nn.Module):
     def arrays(self) -> dict[str, NDArray[np.float32]]:
         """Float32 weights by name, as in ``Actor.arrays``, with those of custom parts."""
         arrays: dict[str, NDArray[np.float32]] = {}
-        for name, number, layer in self.layers():
-            arrays[f"{name}.{number}.weight"] = layer.weight.detach().float().cpu().numpy()
-            arrays[f"{name}.{number}.bias"] = layer.bias.detach().float().cpu().numpy()
+        for name, index, layer in self.layers():
+            arrays[f"{name}.{index}.weight"] = layer.weight.detach().float().cpu().numpy()
+            arrays[f"{name}.{index}.bias"] = layer.bias.detach().float().cpu().numpy()
         for key, part in self.custom_parts.items():
             for name, array in part.state_dict().items():
                 arrays[f"{key}.{name}"] = array.detach().float().cpu().numpy()
@@ -314,9 +314,9 @@ class Policy(nn.Module):
     @torch.no_grad()
     def take(self, arrays: Mapping[str, NDArray[np.float32]]) -> None:
         """Set the weights to arrays with names and shapes as in ``arrays``."""
-        for name, number, layer in self.layers():
-            layer.weight.copy_(torch.from_numpy(arrays[f"{name}.{number}.weight"]))
-            layer.bias.copy_(torch.from_numpy(arrays[f"{name}.{number}.bias"]))
+        for name, index, layer in self.layers():
+            layer.weight.copy_(torch.from_numpy(arrays[f"{name}.{index}.weight"]))
+            layer.bias.copy_(torch.from_numpy(arrays[f"{name}.{index}.bias"]))
         for key, part in self.custom_parts.items():
             for name, array in part.state_dict().items():
                 array.copy_(torch.from_numpy(arrays[f"{key}.{name}"]))
@@ -348,23 +348,23 @@ class Policy(nn.Module):
         stage, limit = np.full(size, -1, np.int32), np.zeros(size, np.int32)
         choices = Choices(stage, limit, np.zeros(size, np.float32), np.zeros(size, np.bool_))
         with one_thread():
-            for number in range(size):
-                graph = graphs.select(np.array([number])) if size > 1 else graphs
+            for index in range(size):
+                graph = graphs.select(np.array([index])) if size > 1 else graphs
                 if not (graph.high > graph.low).any():
                     continue
                 low, high = (
-                    each[graphs.first_stage[number] : graphs.first_stage[number + 1]] for each in guard
+                    bounds[graphs.first_stage[index] : graphs.first_stage[index + 1]] for bounds in guard
                 )
                 batch = self.tensors(graph)
                 seen = batch, self._embed(batch)
-                mine = None if uniforms is None else uniforms[number]
-                found = self._choose(graph, *seen, None if mine is None else mine[:2])
-                row = int(graph.rows_of(np.array([found[0]]))[0])
-                if (high > low).any() and not low[row] < found[1] <= high[row]:
-                    choices.guarded[number] = True
+                mine = None if uniforms is None else uniforms[index]
+                choice = self._choose(graph, *seen, None if mine is None else mine[:2])
+                row = int(graph.rows_of(np.array([choice[0]]))[0])
+                if (high > low).any() and not low[row] < choice[1] <= high[row]:
+                    choices.guarded[index] = True
                     graph = graph._replace(low=low, high=high)
-                    found = self._choose(graph, *seen, None if mine is None else mine[2:4])
-                choices.stage[number], choices.limit[number], choices.log_probability[number] = found
+                    choice = self._choose(graph, *seen, None if mine is None else mine[2:4])
+                choices.stage[index], choices.limit[index], choices.log_probability[index] = choice
         return choices
 
     def _choose(
@@ -388,7 +388,7 @@ class Policy(nn.Module):
             likeliest = greedy and not self.config.wait  # else the median, see ``Actor.act``
             choice, more = pick(scores.float().cpu().numpy(), of_limit, likeliest)
             limit, log_probability = int(limits[choice]), log_probability + more
-        return int(graph.place[row[0]]), limit, log_probability
+        return int(graph.stage_index[row[0]]), limit, log_probability
 
 
 def _of_jobs(batch: GraphTensors, embeddings: Embeddings, jobs: Tensor) -> tuple[Tensor, Tensor]:
@@ -416,7 +416,7 @@ def _choose(scores: Tensor, group: NDArray[np.int64], chosen: NDArray[np.int64])
     """
     sizes = np.bincount(group)
     index = np.arange(group.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    group_, index_, chosen_ = (torch.from_numpy(each).to(scores.device) for each in (group, index, chosen))
+    group_, index_, chosen_ = (torch.from_numpy(array).to(scores.device) for array in (group, index, chosen))
     table = scores.new_full((sizes.size, int(sizes.max())), IMPOSSIBLE).index_put((group_, index_), scores)
     logs = torch.log_softmax(table, 1)
     entropy = -(logs.exp() * logs).sum(1)

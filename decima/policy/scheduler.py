@@ -270,7 +270,7 @@ class Featurizer:
         Limits above the network's largest limit become the largest. None if the network has no such choice.
         """
         stage = _of_shortest(observation) if decision is None else decision.stage
-        row = int(np.searchsorted(graph.place, stage))
+        row = int(np.searchsorted(graph.stage_index, stage))
         low, high = int(graph.low[row]), int(graph.high[row])
         held = observation.held(int(observation.stage_job[stage]))
         limit = held if decision is None else decision.limit
@@ -338,9 +338,9 @@ def _of_shortest(observation: Observation) -> int:
 
 
 def _joined(jobs: list[_Known]) -> tuple[NDArray[Any], ...]:
-    messages = [np.zeros((0, 3), dtype=np.int32), *(each for each, _ in jobs)]
-    useful = np.array([each for _, each in jobs], dtype=np.float64).reshape(-1, len(COST_EXPONENTS))
-    return tuple(Profiles(useful, np.cumsum([len(each) for each in messages]), np.concatenate(messages)))
+    messages = [np.zeros((0, 3), dtype=np.int32), *(messages_of_job for messages_of_job, _ in jobs)]
+    useful = np.array([of_job for _, of_job in jobs], dtype=np.float64).reshape(-1, len(COST_EXPONENTS))
+    return tuple(Profiles(useful, np.cumsum([len(of_job) for of_job in messages]), np.concatenate(messages)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -169,19 +169,19 @@ NO_RULE = Rule(-1, np.zeros(0, np.int64), 0.0, np.zeros(0))
 @inner
 def between_prices(log_price):  # type: ignore[no-untyped-def]
     """Return the index of the largest price that is not above a price, and the place between it and the next one."""
-    place = 0
-    while place + 2 < len(LOG_PRICES) and LOG_PRICES[place + 1] <= log_price:
-        place += 1
-    between = (log_price - LOG_PRICES[place]) / (LOG_PRICES[place + 1] - LOG_PRICES[place])
-    return place, min(max(between, 0.0), 1.0)
+    index = 0
+    while index + 2 < len(LOG_PRICES) and LOG_PRICES[index + 1] <= log_price:
+        index += 1
+    between = (log_price - LOG_PRICES[index]) / (LOG_PRICES[index + 1] - LOG_PRICES[index])
+    return index, min(max(between, 0.0), 1.0)
 
 
 @inner
 def weighted_sum(weights, features, first=0):  # type: ignore[no-untyped-def]
     """Return the weighted sum of features; the weight of the first feature has the index ``first``."""
     total = 0.0
-    for place in range(min(len(features), len(weights) - first)):
-        total += weights[first + place] * features[place]
+    for index in range(min(len(features), len(weights) - first)):
+        total += weights[first + index] * features[index]
     return total
 
 

@@ -50,11 +50,11 @@ class Fifo(Scheduler):
         if observation.source >= 0 and observation.next_stage[observation.source] >= 0:
             return all_offered(observation, int(observation.next_stage[observation.source]))
         for job in np.flatnonzero(observation.next_stage >= 0).tolist():
-            number, stage = int(observation.job_id[job]), int(observation.next_stage[job])
-            left = observation.num_executors - self._granted.get(number, 0)
+            job_id, stage = int(observation.job_id[job]), int(observation.next_stage[job])
+            left = observation.num_executors - self._granted.get(job_id, 0)
             if left > 0:
                 count = min(int(observation.unclaimed_tasks[stage]), left, observation.offered)
-                self._granted[number] = self._granted.get(number, 0) + count
+                self._granted[job_id] = self._granted.get(job_id, 0) + count
                 return Decision(stage, observation.held(job) + count)
         return None
 
@@ -130,12 +130,12 @@ class JobOrder(Scheduler):
     """
 
     def __init__(self, order: Sequence[int], ahead: bool = True):
-        numbers = np.array(order)
-        if not np.array_equal(np.sort(numbers), np.arange(numbers.size)):
-            expected = f"expected a permutation of the numbers 0 to {numbers.size - 1}"
+        jobs = np.array(order)
+        if not np.array_equal(np.sort(jobs), np.arange(jobs.size)):
+            expected = f"expected a permutation of the numbers 0 to {jobs.size - 1}"
             raise ValueError(f"{expected} as the order of the jobs, got {list(order)}")
         self.ahead = ahead
-        self._rank: NDArray[np.int64] = np.argsort(numbers)
+        self._rank: NDArray[np.int64] = np.argsort(jobs)
 
     def decide(self, observation: Observation) -> Decision | None:
         """Choose the critical path's stage of the first job with a schedulable stage, for all offered executors.
@@ -143,10 +143,10 @@ class JobOrder(Scheduler):
         Raises:
             ValueError: a live job is not in the order.
         """
-        numbers = observation.job_id
-        if numbers[0] < 0 or numbers[-1] >= self._rank.size:
-            raise ValueError(f"an order of {self._rank.size} jobs lacks some of the jobs {numbers.tolist()}")
-        job = first_job(observation.jobs, observation.stages, self._rank[numbers], self.ahead)
+        job_ids = observation.job_id
+        if job_ids[0] < 0 or job_ids[-1] >= self._rank.size:
+            raise ValueError(f"an order of {self._rank.size} jobs lacks some of the jobs {job_ids.tolist()}")
+        job = first_job(observation.jobs, observation.stages, self._rank[job_ids], self.ahead)
         return on_critical_path(observation, job) if job >= 0 else None
 
 

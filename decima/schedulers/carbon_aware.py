@@ -191,8 +191,8 @@ def quota(intensity: float, low: float, high: float, executors: int, least: int)
     """
     if intensity <= low or least >= executors:
         return executors
-    found = thresholds(max(low, LEAST_RATIO * high), high, executors - least)
-    return least + sum(threshold >= intensity for threshold in found)
+    intensities = thresholds(max(low, LEAST_RATIO * high), high, executors - least)
+    return least + sum(threshold >= intensity for threshold in intensities)
 
 
 @lru_cache(maxsize=1024)
@@ -209,7 +209,7 @@ def thresholds(low: float, high: float, count: int) -> tuple[float, ...]:
         right = math.log((high - low) / (high * (1 - 1 / alpha))) if alpha > 1 else math.inf
         least, most = (alpha, most) if left < right else (least, alpha)
     growth = 1 + 1 / (count * most)
-    return tuple(high - (high - high / most) * growth**number for number in range(count))
+    return tuple(high - (high - high / most) * growth**index for index in range(count))
 
 
 class Pcaps(CarbonAware):

@@ -158,23 +158,29 @@ class CarbonSlack(CarbonAware):
         self, observation: Observation, signal: Signal
     ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         """Return whether each job waits, bool [J], and its parallelism limit if it starts now, int64 [J]."""
-        own, now = self.own, observation.time_ms
+        constants, now = self.own, observation.time_ms
         left_ms = observation.job_deadline_ms - now
         work = observation.work_ms(observation.remaining_tasks)
         share = np.minimum(work / np.maximum(observation.job_first_work_ms, 1.0), 1.0)[:, None]
         # Axes of the arrays below: jobs, candidate starts, limits, float64 [J, B, P].
         alone_ms, busy_ms = self._times(observation)
-        takes_ms = np.maximum(alone_ms * share**own.tail, 1.0)[:, None]
+        takes_ms = np.maximum(alone_ms * share**constants.tail, 1.0)[:, None]
         window = min(window_ms(signal), max(float(left_ms.max(initial=0.0)), 1.0))
         begins = signal.ahead(now, window)[0][None, :, None]
         mean = signal.integral(begins, begins + takes_ms) / takes_ms
         grams = (busy_ms * share)[:, None] * mean * observation.config.executor_watts / 1000 / 3_600_000
         others_ms = (work.sum() - work)[:, None, None] / max(observation.num_executors, 1)
-        ends_ms = begins - now + own.margin * takes_ms + own.crowding * others_ms + 1000 * own.reserve
-        uncertain_ms = own.spread * takes_ms.min(axis=2, keepdims=True)
+        ends_ms = (
+            begins
+            - now
+            + constants.margin * takes_ms
+            + constants.crowding * others_ms
+            + 1000 * constants.reserve
+        )
+        uncertain_ms = constants.spread * takes_ms.min(axis=2, keepdims=True)
         spare = np.clip((left_ms[:, None, None] - ends_ms) / uncertain_ms, -FARTHEST, FARTHEST)
-        missed_ms = own.missed * alone_ms.min(axis=1)[:, None, None] / (1 + np.exp(spare))
-        waits_ms = (begins - now) * np.where(share < 1, own.begun, 1.0)[:, None]
-        cost_ms = waits_ms + takes_ms + 1000 * own.seconds * grams + missed_ms
+        missed_ms = constants.missed * alone_ms.min(axis=1)[:, None, None] / (1 + np.exp(spare))
+        waits_ms = (begins - now) * np.where(share < 1, constants.begun, 1.0)[:, None]
+        cost_ms = waits_ms + takes_ms + 1000 * constants.seconds * grams + missed_ms
         limits: NDArray[np.int64] = np.array(PARALLELISM)[cost_ms[:, 0].argmin(axis=1)]
         return cost_ms.min(axis=2).argmin(axis=1) > 0, limits

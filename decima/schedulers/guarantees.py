@@ -101,8 +101,8 @@ class Guarantees:
             if key in values:
                 raise SchedulerError(f"{key} is given twice")
             values[key] = value
-        given = [what for what in ("floor", "ceiling") if what in values]
-        shares = {what: parse_shares(values[what], what, NEXT, IS) for what in given}
+        bounds = [what for what in ("floor", "ceiling") if what in values]
+        shares = {what: parse_shares(values[what], what, NEXT, IS) for what in bounds}
         return cls(**shares, no_later_than=_number(values.get("no-later-than", "inf"), "no-later-than"))
 
     def check_tenants(self, tenants: Iterable[str]) -> None:
@@ -111,12 +111,16 @@ class Guarantees:
         Raises:
             SchedulerError: a tenant is unknown.
         """
-        known = list(tenants)
+        tenant_names = list(tenants)
         for what in ("floor", "ceiling"):
             for tenant in getattr(self, what):
-                if tenant not in known:
-                    names = f"expected one of {', '.join(known)}" if known else "the jobs have no tenants"
-                    near = did_you_mean(tenant, known)
+                if tenant not in tenant_names:
+                    names = (
+                        f"expected one of {', '.join(tenant_names)}"
+                        if tenant_names
+                        else "the jobs have no tenants"
+                    )
+                    near = did_you_mean(tenant, tenant_names)
                     raise SchedulerError(f"{what}: unknown tenant {tenant!r}{near}: {names}")
 
 
@@ -129,10 +133,10 @@ def split_guarantees(spec: str) -> tuple[str, Guarantees]:
     Raises:
         SchedulerError: the guarantees are malformed or invalid.
     """
-    if (found := _GUARANTEED.fullmatch(spec)) is None:
+    if (match := _GUARANTEED.fullmatch(spec)) is None:
         return spec, NO_GUARANTEES
     try:
-        return found[1], Guarantees.from_suffix(found[2])
+        return match[1], Guarantees.from_suffix(match[2])
     except SchedulerError as error:
         raise SchedulerError(f"scheduler {spec!r}: {error}") from None
 
@@ -151,9 +155,9 @@ def parse_shares(text: str, what: str, between: str = ",", is_: str = "=") -> di
     """
     shares: dict[str, float] = {}
     for part in text.split(between):
-        tenant, found, share = part.rpartition(is_)
+        tenant, separator, share = part.rpartition(is_)
         tenant = tenant.strip()
-        if not found or not tenant:
+        if not separator or not tenant:
             raise SchedulerError(f"{what}: expected TENANT{is_}SHARE, such as etl{is_}0.2, got {part!r:.60}")
         if tenant in shares:
             raise SchedulerError(f"{what}: the tenant {tenant!r} is named twice")

@@ -66,8 +66,10 @@ class Shares:
             return None
         if tenants != self._tenants:
             self._tenants = tenants
-            self._floor = np.array([self._guarantees.floor.get(each.name, 0.0) for each in tenants])
-            self._ceiling = np.array([self._guarantees.ceiling.get(each.name, math.inf) for each in tenants])
+            self._floor = np.array([self._guarantees.floor.get(tenant.name, 0.0) for tenant in tenants])
+            self._ceiling = np.array(
+                [self._guarantees.ceiling.get(tenant.name, math.inf) for tenant in tenants]
+            )
         of, executors = observation.job_tenant, observation.num_executors
         held = np.bincount(of, observation.job_executors, minlength=len(tenants)).astype(np.int64)
         if observation.source >= 0:
@@ -80,12 +82,14 @@ class Shares:
         self._note(observation, floor, held, could)
         if (needy := np.flatnonzero(lacks > 0)).size:
             # Executors stay with their tenant if it needs them; otherwise the neediest tenant is first, as in Spark.
-            own = int(of[observation.source]) if observation.source >= 0 else -1
-            neediest = own if own in needy else int(needy[np.argmin(held[needy] / floor[needy])])
+            source_tenant = int(of[observation.source]) if observation.source >= 0 else -1
+            neediest = (
+                source_tenant if source_tenant in needy else int(needy[np.argmin(held[needy] / floor[needy])])
+            )
             least = int(lacks[neediest])
-            others = could & (room > 0)
-            others[neediest] = False
-            most = np.where(of == neediest, least if others.any() else room[neediest], 0)
+            other_tenants = could & (room > 0)
+            other_tenants[neediest] = False
+            most = np.where(of == neediest, least if other_tenants.any() else room[neediest], 0)
             return Allowed(most > 0, most, least)
         if (room >= observation.offered).all():
             return None
@@ -99,12 +103,12 @@ class Shares:
         could: NDArray[np.bool_],
     ) -> None:
         """Update ``below_floor_ms``."""
-        own = int(observation.job_tenant[observation.source]) if observation.source >= 0 else -1
-        for place, tenant in enumerate(observation.tenants):
-            has = held[place] + (observation.offered if place == own else 0)
-            if could[place] and has < floor[place]:
+        source_tenant = int(observation.job_tenant[observation.source]) if observation.source >= 0 else -1
+        for index, tenant in enumerate(observation.tenants):
+            has = held[index] + (observation.offered if index == source_tenant else 0)
+            if could[index] and has < floor[index]:
                 # At most since the last decision: without offered executors there is no decision.
-                mine = (observation.job_tenant == place) & (observation.next_stage >= 0)
+                mine = (observation.job_tenant == index) & (observation.next_stage >= 0)
                 first_ms = max(self._last_ms, float(observation.job_arrival_ms[mine].min()))
                 since_ms = self._since_ms.setdefault(tenant.name, first_ms)
                 self.below_floor_ms = max(self.below_floor_ms, observation.time_ms - since_ms)
@@ -232,7 +236,7 @@ def take_overruled(scheduler: DecidesStages) -> tuple[str, ...]:
     """Return the guarantee of each decision that it changed since the last call, and forget these decisions."""
     if not isinstance(scheduler, Guarded):
         return ()
-    guarantees = tuple(each.guarantee for each in scheduler.overruled)
+    guarantees = tuple(decision.guarantee for decision in scheduler.overruled)
     scheduler.overruled.clear()
     return guarantees
 

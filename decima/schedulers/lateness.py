@@ -26,7 +26,7 @@ Speed = NDArray[np.float64]
 def points_of(config: ClusterConfig) -> tuple[int, ...]:
     """Return the numbers of executors at which the speeds of jobs are computed, ascending."""
     most = config.num_executors
-    return (*(each for each in PARALLELISM if each < most), most)
+    return (*(level for level in PARALLELISM if level < most), most)
 
 
 def speed_of(profile: JobProfile, config: ClusterConfig) -> Speed:
@@ -92,7 +92,7 @@ class VirtualCluster:
         if (ended := np.isfinite(end_ms)).any():
             self._note(np.flatnonzero(ended).tolist(), end_ms)
             rest = np.flatnonzero(~ended)
-            self._jobs = [self._jobs[place] for place in rest.tolist()]
+            self._jobs = [self._jobs[index] for index in rest.tolist()]
             self._speed, self._left, self._held = self._speed[rest], self._left[rest], self._held[rest]
         self._time_ms = until_ms
 
@@ -107,8 +107,8 @@ class VirtualCluster:
         self.completion_ms = {job: end_ms for job, end_ms in self.completion_ms.items() if job in keep}
 
     def _note(self, places: Sequence[int], end_ms: NDArray[np.float64]) -> None:
-        for place in places:
-            self.completion_ms[self._jobs[place]] = float(end_ms[place])
+        for index in places:
+            self.completion_ms[self._jobs[index]] = float(end_ms[index])
 
     def _run(
         self, until_ms: float, left: NDArray[np.float64], held: NDArray[np.float64]
@@ -261,21 +261,21 @@ class DueDates:
         virtual.executors = observation.num_executors
         if self._earlier:
             self._earlier.advance(observation.time_ms)
-        for place, (job, profile) in enumerate(zip(jobs, observation.profiles, strict=True)):
-            known = self._known.get(job)
-            if known is None:
-                left, since_ms = 1.0, float(arrival_ms[place])
+        for index, (job, profile) in enumerate(zip(jobs, observation.profiles, strict=True)):
+            known_profile = self._known.get(job)
+            if known_profile is None:
+                left, since_ms = 1.0, float(arrival_ms[index])
                 if self._earlier and job in self._earlier.completion_ms:
                     left, since_ms = self._earlier.left(job), observation.time_ms
-                elif left_ms[place] < total_ms[place]:  # a running job without state, after a restart
-                    left = max(float(left_ms[place] / total_ms[place]), LEAST_LEFT)
+                elif left_ms[index] < total_ms[index]:  # a running job without state, after a restart
+                    left = max(float(left_ms[index] / total_ms[index]), LEAST_LEFT)
                     since_ms = observation.time_ms
                 if left:
-                    virtual.arrive(job, since_ms, speeds[place], left)
+                    virtual.arrive(job, since_ms, speeds[index], left)
                 elif self._earlier:
                     virtual.completion_ms[job] = self._earlier.completion_ms[job]
-            elif known is not profile:
-                virtual.revise(job, speeds[place])
+            elif known_profile is not profile:
+                virtual.revise(job, speeds[index])
         self._known = dict(zip(jobs, observation.profiles, strict=True))
         self._earlier = None
         virtual.advance(observation.time_ms)

@@ -165,29 +165,29 @@ class Atc(LeastSlack):
     """
 
     def __init__(self, **constants: float) -> None:
-        own = {name: constants.pop(name) for name in AtcConstants._fields if name in constants}
-        check_positive(**own)
+        atc_constants = {name: constants.pop(name) for name in AtcConstants._fields if name in constants}
+        check_positive(**atc_constants)
         super().__init__(**constants)
-        self.own = AtcConstants(**own)
+        self.own = AtcConstants(**atc_constants)
 
     def order(self, observation: Observation) -> NDArray[np.float64]:
         """Return an empty array: the order is the remaining work, multiplied by factors."""
         return BY_WORK
 
     def _factors(self, observation: Observation, jitter: float) -> NDArray[np.float64]:
-        own, weight = self.own, observation.job_weight
+        constants, weight = self.own, observation.job_weight
         time_ms = observation.job_deadline_ms - observation.time_ms
         order, limit = 1.0 / weight, np.ones(len(weight))
         if len(weight) and weight.min() < weight.max():
-            limit = (weight / np.exp(np.log(weight).mean())) ** own.weighted
+            limit = (weight / np.exp(np.log(weight).mean())) ** constants.weighted
         if np.isfinite(time_ms).any():
             left_ms = observation.work_ms(observation.remaining_tasks) * self._pace(observation)
-            spare_ms = time_ms - own.margin * left_ms
-            urgency_ms = own.lookahead * max(float(left_ms.mean()), 1.0)
+            spare_ms = time_ms - constants.margin * left_ms
+            urgency_ms = constants.lookahead * max(float(left_ms.mean()), 1.0)
             order = order * np.exp(np.clip(spare_ms / urgency_ms, 0.0, FARTHEST))
             pressure = np.clip(left_ms / np.maximum(time_ms, 1.0), *PRESSURE)
             lost = spare_ms < 0
-            order = np.where(lost, own.given_up * order, order)
-            limit = limit * np.where(lost, own.given_up_limit, (3 * pressure) ** own.pressed)
+            order = np.where(lost, constants.given_up * order, order)
+            limit = limit * np.where(lost, constants.given_up_limit, (3 * pressure) ** constants.pressed)
         factors = np.array([order, limit])
         return factors * super()._factors(observation, jitter) if jitter else factors

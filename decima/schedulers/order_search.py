@@ -151,11 +151,11 @@ class _Search:
         before = math.inf
         while self._best_ms < before:
             before = self._best_ms
-            for job, place in itertools.permutations(range(len(self._sequence)), 2):
+            for job, position in itertools.permutations(range(len(self._sequence)), 2):
                 for change in (_moved, _exchanged):
                     if self._exhausted:
                         return
-                    self.run(change(self._best, self._best.index(job), place))
+                    self.run(change(self._best, self._best.index(job), position))
 
     def branch_and_bound(self) -> OrderSearch:
         """Search all orders, or as many as the maximum number of evaluations allows."""
@@ -165,8 +165,8 @@ class _Search:
         while nodes and self._is_better(nodes[0][0]) and not self._exhausted:
             bound, length, order = heapq.heappop(nodes)
             before = self._best_ms
-            for place in range(length, num_jobs):
-                child = _moved(order, place, length)
+            for position in range(length, num_jobs):
+                child = _moved(order, position, length)
                 bounds = self.run(child)
                 if num_jobs - length <= 2:  # the order of one remaining job is fixed
                     continue
@@ -233,11 +233,11 @@ class _WatchedOrder(JobOrder):
 def _alone_ms(profile: JobProfile, num_executors: int) -> float:
     """Return a lower bound of a job's time on all executors, ms: the longest path of stages in full waves."""
     finish = np.zeros(profile.num_stages)
-    for number in nx.topological_sort(profile.to_networkx()):
-        stage = profile.stages[number]
+    for index in nx.topological_sort(profile.to_networkx()):
+        stage = profile.stages[index]
         waves = math.ceil(stage.num_tasks / num_executors)
-        start = max((finish[parent] for parent in profile.parents[number]), default=0.0)
-        finish[number] = start + waves * stage.durations.spread[0]
+        start = max((finish[parent] for parent in profile.parents[index]), default=0.0)
+        finish[index] = start + waves * stage.durations.spread[0]
     return float(finish.max())
 
 

@@ -68,8 +68,8 @@ def index_over_median(sd):  # type: ignore[no-untyped-def]
     if sd == 0:
         return 1.0
     least = math.inf
-    for number in range(SEARCHED):
-        z = 10.0 * number / SEARCHED - 5.0  # logarithm of d, in standard deviations
+    for step in range(SEARCHED):
+        z = 10.0 * step / SEARCHED - 5.0  # logarithm of d, in standard deviations
         completed = _normal(z)
         served = math.exp(sd * sd / 2) * _normal(z - sd) + math.exp(sd * z) * (1 - completed)
         least = min(least, served / completed)
@@ -206,10 +206,10 @@ def lasting_executors(observation: Observation) -> NDArray[np.float64]:
     worth_ms = (LEAVE_MIN_DELAYS if from_job else MOVE_MIN_DELAYS) * delay_ms
     offered = observation.classes[observation.executor_class]
     fits = (observation.stages["cpu"] <= offered["cpu"]) & (observation.stages["memory"] <= offered["memory"])
-    found = observation.work_ms(observation.unclaimed_tasks * fits) / worth_ms
+    executors = observation.work_ms(observation.unclaimed_tasks * fits) / worth_ms
     if from_job:
-        found[observation.source] = lasting[observation.source]  # executors that stay do not move
-    return np.maximum(found, 1.0)
+        executors[observation.source] = lasting[observation.source]  # executors that stay do not move
+    return np.maximum(executors, 1.0)
 
 
 def fractions(jobs: int, exponent: float) -> NDArray[np.float64]:

@@ -185,21 +185,21 @@ class SparkStandalone(Scheduler):
 
         Driver tasks that wait for the end of planning are claimed immediately, else executors could not start before.
         """
-        for job, number in enumerate(observation.job_id.tolist()):
-            arrived_ms = self._arrived_ms.setdefault(number, observation.time_ms)
+        for job, job_id in enumerate(observation.job_id.tolist()):
+            arrived_ms = self._arrived_ms.setdefault(job_id, observation.time_ms)
             stage = _first_stage(observation, job, ready=False)
             if stage is not None and observation.time_ms == arrived_ms:
                 threads = min(int(observation.unclaimed_tasks[stage]), observation.offered)
-                self._driver_threads[number] = self._driver_threads.get(number, 0) + threads
+                self._driver_threads[job_id] = self._driver_threads.get(job_id, 0) + threads
                 return Decision(stage, observation.held(job) + threads)
         return None
 
     def _grant(self, observation: Observation) -> Decision | None:
         left = int(observation.classes["executors"][observation.classes["cpu"] > 0].sum())
-        for job, number in enumerate(observation.job_id.tolist()):
+        for job, job_id in enumerate(observation.job_id.tolist()):
             granted = min(self.executors_max, left)
             left -= granted
-            held = observation.held(job) - self._driver_threads.get(number, 0)
+            held = observation.held(job) - self._driver_threads.get(job_id, 0)
             # Executors start whether or not a stage is ready.
             stage = _first_stage(observation, job, ready=False)
             if held < granted and stage is not None:
@@ -212,5 +212,5 @@ def _first_stage(observation: Observation, job: int, ready: bool) -> int | None:
     stages = observation.stages_of(job)
     schedulable = observation.schedulable[stages]
     is_ready = schedulable & (observation.ready_rank[stages] >= 0)
-    found = np.flatnonzero(is_ready if ready or is_ready.any() else schedulable)
-    return stages.start + int(found[0]) if found.size else None
+    candidates = np.flatnonzero(is_ready if ready or is_ready.any() else schedulable)
+    return stages.start + int(candidates[0]) if candidates.size else None

@@ -211,4 +211,6 @@ def _of_profile(profile: JobProfile, config: ClusterConfig) -> NDArray[np.float6
 
 
 def _fit_all(profile: JobProfile, config: ClusterConfig) -> bool:
-    return all(each.fits(stage) for each in config.executor_classes for stage in profile.stages)
+    return all(
+        executor_class.fits(stage) for executor_class in config.executor_classes for stage in profile.stages
+    )

@@ -212,14 +212,16 @@ def cover_stages(seen, cover):  # type: ignore[no-untyped-def]
     """Fill in ``cover``; return the number of executors that are at least as large as the offered ones."""
     if not seen.classes_matter:
         return float(seen.most)
-    own, own_covered = seen.classes[seen.executor_class], 0
-    for each in seen.classes:
-        own_covered += each.executors * (each.cpu >= own.cpu and each.memory >= own.memory)
+    offered_class, own_covered = seen.classes[seen.executor_class], 0
+    for executor_class in seen.classes:
+        own_covered += executor_class.executors * (
+            executor_class.cpu >= offered_class.cpu and executor_class.memory >= offered_class.memory
+        )
         for index in range(len(seen.stages)):
             stage = seen.stages[index]
-            if each.cpu >= stage.cpu and each.memory >= stage.memory:
-                cover[index].executors += each.executors
-                cover[index].smaller += each.free * (each.memory < own.memory)
+            if executor_class.cpu >= stage.cpu and executor_class.memory >= stage.memory:
+                cover[index].executors += executor_class.executors
+                cover[index].smaller += executor_class.free * (executor_class.memory < offered_class.memory)
     for index in range(len(cover)):
         cover[index].executors = max(cover[index].executors, 1.0)
     return max(float(own_covered), 1.0)
@@ -228,7 +230,7 @@ def cover_stages(seen, cover):  # type: ignore[no-untyped-def]
 @inner
 def sum_stages(seen, rule, own_covered, cover, plans):  # type: ignore[no-untyped-def]
     """Fill in the sums of each job; return ``Totals``. Without weights, no step needs some of the sums."""
-    own, tasks, later_ms, needing_ms = seen.classes[seen.executor_class], 0, 0.0, 0.0
+    offered_class, tasks, later_ms, needing_ms = seen.classes[seen.executor_class], 0, 0.0, 0.0
     for job in range(len(plans)):
         plans[job].path_ms = 1.0
     for index in range(len(seen.stages)):
@@ -255,7 +257,7 @@ def sum_stages(seen, rule, own_covered, cover, plans):  # type: ignore[no-untype
             plan.needing += left * needs_own
             plan.others += busy * (not needs_own)
             needing_ms += wanted * (is_ready and needs_own)
-        if stage.cpu <= own.cpu and stage.memory <= own.memory:
+        if stage.cpu <= offered_class.cpu and stage.memory <= offered_class.memory:
             plan.fits += wanted
             if rule.has_weights:
                 plan.fits_unready += wanted * (not is_ready)
@@ -288,8 +290,8 @@ def sum_jobs(seen, rule, tasks, later_ms, needing_ms, own_covered, plans):  # ty
 def describe_state(seen, rule, totals, plans):  # type: ignore[no-untyped-def]
     """Return the features of the state."""
     num_jobs, free, class_share, scarcity = len(plans), 0, 0.0, 0.0
-    for each in seen.classes:
-        free += each.free
+    for executor_class in seen.classes:
+        free += executor_class.free
     if seen.classes_matter:
         ready_ms = 0.0
         for job in range(num_jobs):
@@ -529,10 +531,10 @@ def lasting_executors(job, seen, rule, terms, plan):  # type: ignore[no-untyped-
 @inner
 def key_of_job(job, seen, rule, terms, effects, features, doubt, plan):  # type: ignore[no-untyped-def]
     """Return the logarithm of a job's sort key."""
-    given = seen.changes[GIVEN_KEY, job] if len(seen.changes) else -1.0
-    value = given if given >= 0 else plan.work
+    given_key = seen.changes[GIVEN_KEY, job] if len(seen.changes) else -1.0
+    value = given_key if given_key >= 0 else plan.work
     key = math.log(value) if value > 0 else -math.inf
-    if given < 0 and value > 0 and terms.robust > 0:
+    if given_key < 0 and value > 0 and terms.robust > 0:
         log_width = seen.profiles[job, LOG_USEFUL + terms.width]
         key += terms.robust * (log_width - (1 - terms.work_exponent) * key)
     if job == seen.source:
@@ -560,8 +562,8 @@ def first_stage(seen, rule, terms, effects, cover, plans, wants_all, ranks):  # 
     """
     best, last_group = -1, NONE if wants_all else LASTING
     by_job = not (rule.has_weights or seen.classes_matter)
-    for place in range(len(seen.jobs) if by_job else len(seen.stages)):
-        index = seen.jobs[place].next_stage if by_job else place
+    for row in range(len(seen.jobs) if by_job else len(seen.stages)):
+        index = seen.jobs[row].next_stage if by_job else row
         if index < 0:
             continue
         ranks[index, GROUP] = NONE

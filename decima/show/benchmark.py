@@ -27,7 +27,8 @@ SHOWN = 4
 def benchmark_report(comparisons: Mapping[str, Comparison], command: str = "") -> Report:
     """Return scores, tables and JSON of complete comparisons by setting; ``command`` is recorded."""
     runs = pd.concat(
-        [each.runs.assign(condition=name) for name, each in comparisons.items()], ignore_index=True
+        [comparison.runs.assign(condition=name) for name, comparison in comparisons.items()],
+        ignore_index=True,
     )
     settings, left_out = list(comparisons), [name for name in SETTINGS if name not in comparisons]
     scores = {name: score(runs, name) for name in runs["scheduler"].unique()}
@@ -78,7 +79,7 @@ def benchmark_report(comparisons: Mapping[str, Comparison], command: str = "") -
                 "name": name,
                 "meaning": SETTINGS[name].meaning,
                 "conditions": comparisons[name].conditions.to_dict(),
-                "changes": {each: interval._asdict() for each, interval in changes[name].items()},
+                "changes": {reference: interval._asdict() for reference, interval in changes[name].items()},
             }
             for name in settings
         ],
@@ -94,8 +95,8 @@ def plot_scores(runs: pd.DataFrame) -> Figure:
     scores = dict(sorted(scores.items(), key=lambda item: item[1].mean))
     ratios = _ratios(runs)
     figure, axes = new_axes(7, 0.35 * len(scores) + 1.5)
-    for place, name in enumerate(reversed(scores)):
-        axes.plot(ratios[name], np.full(len(ratios), place), "|", color=GREY)
+    for index, name in enumerate(reversed(scores)):
+        axes.plot(ratios[name], np.full(len(ratios), index), "|", color=GREY)
     draw_dots(axes, scores)
     axes.set_xscale("log")
     axes.set_xticks(TICKS, map(str, TICKS))

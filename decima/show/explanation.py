@@ -48,12 +48,12 @@ def _jobs(found: Explanation) -> Table:
     rivals = found.stages["job"].drop_duplicates().head(2)
     rows = _first(jobs, jobs["job"].isin([*choices.values(), *rivals]))
     for row, name in zip(rows, shortened([str(row["name"]) for row in rows], LONGEST_NAME), strict=True):
-        times = [f"{row[each]:.1f}" for each in ("work_left_s", "waited_s")]
+        times = [f"{row[column]:.1f}" for column in ("work_left_s", "waited_s")]
         if not is_exact:
             times.append(f"{row['factor']:.1f}")
-        numbers = (str(row[each]) for each in ("job", "executors", "tasks_left"))
+        cells = (str(row[column]) for column in ("job", "executors", "tasks_left"))
         by = [who for who, job in choices.items() if job == row["job"]]
-        table.add_row(name, *numbers, *times, ", ".join(by), style="bold" if by else None)
+        table.add_row(name, *cells, *times, ", ".join(by), style="bold" if by else None)
     return table
 
 
@@ -62,13 +62,13 @@ def _stages(found: Explanation) -> Table:
     table = new_table("What it could run next", "Stage", *headings)
     choices = {who: None if what is None else what[:2] for who, what in _choices(found).items()}
     of_row = pd.Series(list(zip(found.stages["job"], found.stages["stage"], strict=True)), dtype=object)
-    rows = _first(found.stages, of_row.isin([each for each in choices.values() if each is not None]))
+    rows = _first(found.stages, of_row.isin([choice for choice in choices.values() if choice is not None]))
     names = shortened([str(row["name"]) or f"stage {row['stage']}" for row in rows], LONGEST_NAME)
     for row, name in zip(rows, names, strict=True):
-        numbers = (str(row[each]) for each in ("job", "stage", "tasks"))
+        cells = (str(row[column]) for column in ("job", "stage", "tasks"))
         by = [who for who, what in choices.items() if what == (row["job"], row["stage"])]
         texts = (f"{row['mean_s']:.2f}", f"{row['probability']:.1%}", ", ".join(by))
-        table.add_row(name, *numbers, *texts, style="bold" if by else None)
+        table.add_row(name, *cells, *texts, style="bold" if by else None)
     return table
 
 
@@ -91,8 +91,8 @@ def _influences(found: Explanation) -> Table:
 def _first(table: pd.DataFrame, needed: pd.Series[bool] | None = None) -> list[dict[str, object]]:
     """Return the first ``MOST_ROWS`` rows, including the needed ones."""
     if needed is not None:
-        places = np.argsort(~needed.to_numpy(), kind="stable")[:MOST_ROWS]
-        table = table.iloc[np.sort(places)]
+        order = np.argsort(~needed.to_numpy(), kind="stable")[:MOST_ROWS]
+        table = table.iloc[np.sort(order)]
     return [
         {str(key): value for key, value in row.items()} for row in table.head(MOST_ROWS).to_dict("records")
     ]
@@ -115,16 +115,16 @@ def notes(found: Explanation) -> list[str]:
     if found.guarantee:
         what.append(f"The guarantee {found.guarantee} changed what the policy chose.")
     if found.overruled:
-        numbers = overruled_text(found.overruled)
+        overruled = overruled_text(found.overruled)
         what.append(
-            f"Guarantees changed {count_text(len(found.overruled), 'decision')} of the episode: {numbers}."
+            f"Guarantees changed {count_text(len(found.overruled), 'decision')} of the episode: {overruled}."
         )
     results = "; ".join(f"{name} {value:.2f} s" for name, value in found.mean_jct_s.items())
     what.append(f"Average JCT of the episode: {results}.")
     if found.futures:
         difference = interval_text(found.difference_s, "+.2f")
-        number = count_text(found.futures, "other future")
-        what.append(f"In {number}, the decision of {found.rule} here changes it by {difference} s.")
+        futures = count_text(found.futures, "other future")
+        what.append(f"In {futures}, the decision of {found.rule} here changes it by {difference} s.")
     return [
         *what,
         "The limit is the middle one of its distribution: half of the probability lies at or below it.",

@@ -47,7 +47,7 @@ def table_by_condition(title: str, corner: str, rows: Mapping[str, Compared], me
 
 def best_scheduler(row: Compared, metric: str) -> str | None:
     """Return the scheduler with the best mean of a metric; the first one on a tie."""
-    return GRID_METRICS[metric].best({name: each[metric].mean.mean for name, each in row.items()})
+    return GRID_METRICS[metric].best({name: metrics[metric].mean.mean for name, metrics in row.items()})
 
 
 def mean_text(interval: Interval, bold: bool = False) -> Text:
@@ -144,7 +144,7 @@ def plot_bars(results: Mapping[str, Compared], metrics: Sequence[str]) -> Figure
     panels = figure.subplots(1, len(metrics), squeeze=False)[0]
     for axes, metric in zip(panels, metrics, strict=True):
         groups = {
-            condition: {name: each[metric].mean for name, each in row.items()}
+            condition: {name: metrics[metric].mean for name, metrics in row.items()}
             for condition, row in results.items()
         }
         draw_bars(axes, groups, GRID_METRICS[metric].heading)

@@ -154,8 +154,8 @@ def _cut_untrained(
     above = untrained > high
     # The line enters the axes just before the second point; beside the last point is no place.
     at = first.iterations[1 if len(first.iterations) > 2 else 0]
-    place = (float(at), 1.0 if above else 0.0)
-    axes.annotate(f"untrained: {untrained:.3g}", place, (6, -14 if above else 8), **{**_ABOVE, "ha": "left"})
+    point = (float(at), 1.0 if above else 0.0)
+    axes.annotate(f"untrained: {untrained:.3g}", point, (6, -14 if above else 8), **{**_ABOVE, "ha": "left"})
 
 
 def _short(name: str) -> str:

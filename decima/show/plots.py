@@ -84,8 +84,8 @@ def plot_dags(profiles: Sequence[JobProfile]) -> Figure:
     height = size * HEIGHT * rows + LEGEND_HEIGHT
     figure = Picture(figsize=(max(size, 1.6 / columns) * WIDTH * columns, height), dpi=DPI)
     titles = shortened([profile.name for profile in drawn], LONGEST_JOB)
-    for place, (profile, title) in enumerate(zip(drawn, titles, strict=True), start=1):
-        _draw(figure.add_subplot(rows, columns, place), profile, title, size)
+    for index, (profile, title) in enumerate(zip(drawn, titles, strict=True), start=1):
+        _draw(figure.add_subplot(rows, columns, index), profile, title, size)
     figure.subplots_adjust(
         left=0.01, right=0.99, bottom=LEGEND_HEIGHT / height, top=1 - 0.45 / height, hspace=0.25, wspace=0.03
     )
@@ -111,27 +111,29 @@ def stage_places(profile: JobProfile) -> NDArray[np.float64]:
         for stage in stages:
             graph.nodes[stage]["column"] = -column
     layout = nx.multipartite_layout(graph, subset_key="column")
-    places = np.array([layout[stage] for stage in range(profile.num_stages)])
-    low, size = places.min(axis=0), np.ptp(places, axis=0)
-    return np.where(size > 0, (places - low) / np.where(size > 0, size, 1), 0.5)
+    positions = np.array([layout[stage] for stage in range(profile.num_stages)])
+    low, size = positions.min(axis=0), np.ptp(positions, axis=0)
+    return np.where(size > 0, (positions - low) / np.where(size > 0, size, 1), 0.5)
 
 
 def _draw(axes: Axes, profile: JobProfile, title: str, size: int) -> None:
     """Draw a DAG; ``size`` 1 or 2 scales text and circles."""
-    places, critical = stage_places(profile), _critical_path(profile)
+    positions, critical = stage_places(profile), _critical_path(profile)
     work = np.array([stage.work_ms for stage in profile.stages])
-    colours = [RED if number in critical else SKY for number in range(profile.num_stages)]
+    colours = [RED if index in critical else SKY for index in range(profile.num_stages)]
     if profile.num_stages > MOST_STAGES:
         lines: dict[str, Any] = {"colors": "#777777", "linewidths": 0.4, "zorder": 1}
-        axes.add_collection(LineCollection(list(places[profile.edges]), **lines))
-        axes.scatter(places[:, 0], places[:, 1], s=size * 4 + 26 * work / max(work.max(), 1.0), c=colours)
+        axes.add_collection(LineCollection(list(positions[profile.edges]), **lines))
+        axes.scatter(
+            positions[:, 0], positions[:, 1], s=size * 4 + 26 * work / max(work.max(), 1.0), c=colours
+        )
     else:
         area = 80 + 520 * work / max(work.max(), 1.0)  # square points
         nx.draw_networkx(
             profile.to_networkx(),
-            pos=dict(enumerate(places)),
+            pos=dict(enumerate(positions)),
             ax=axes,
-            labels={number: str(stage.num_tasks) for number, stage in enumerate(profile.stages)},
+            labels={index: str(stage.num_tasks) for index, stage in enumerate(profile.stages)},
             node_size=area,
             node_color=colours,
             font_size=5 + size,
@@ -140,12 +142,12 @@ def _draw(axes: Axes, profile: JobProfile, title: str, size: int) -> None:
             edge_color="#777777",
         )
         # Names of neighbours must not overlap; a letter is about 3 points wide.
-        columns = np.unique(places[:, 0]).size
+        columns = np.unique(positions[:, 0]).size
         width = int(np.clip(0.8 * size * 72 * WIDTH / columns / (2.6 + 0.4 * size), 8, 28))
         names = shortened([stage.name for stage in profile.stages], width)
         look: dict[str, Any] = {"ha": "center", "va": "top", "fontsize": 4 + size, "fontfamily": FONTS}
-        for name, place, points in zip(names, places, -np.sqrt(area) / 2 - 2, strict=True):
-            axes.annotate(plain(name), place, (0, points), textcoords="offset points", **look)
+        for name, position, points in zip(names, positions, -np.sqrt(area) / 2 - 2, strict=True):
+            axes.annotate(plain(name), position, (0, points), textcoords="offset points", **look)
     axes.set_axis_off()
     counts = f"{count_text(profile.num_stages, 'stage')}, {count_text(profile.num_tasks, 'task')}"
     about = f"{counts}, {profile.work_ms / 1000:,.1f} s of work"
@@ -217,11 +219,11 @@ def plot_schedule(record: EpisodeRecord, title: str = "", end_s: float | None = 
 def _numbered(names: Sequence[str]) -> list[str]:
     """Number names that occur more than once."""
     total, so_far = Counter(names), Counter[str]()
-    found = []
+    numbered = []
     for name in names:
         so_far[name] += 1
-        found.append(f"{name} #{so_far[name]}" if total[name] > 1 else name)
-    return found
+        numbered.append(f"{name} #{so_far[name]}" if total[name] > 1 else name)
+    return numbered
 
 
 def plot_jct_cdf(per_seed_avg_jct_s: Mapping[str, Sequence[float] | NDArray[np.float64]]) -> Figure:

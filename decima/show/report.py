@@ -41,11 +41,12 @@ def comparison_report(
     empty, so that the times of jobs alone are computed only if a table shows the slowdown.
     """
     entries = [
-        {"scheduler": f"{LEARNED}:{policy}", "outside_training": found} for policy, found in left_out.items()
+        {"scheduler": f"{LEARNED}:{policy}", "outside_training": misfits}
+        for policy, misfits in left_out.items()
     ]
     return Report(
         tables=[
-            *(comparison_table(each) for each in (comparison, *others)),
+            *(comparison_table(compared) for compared in (comparison, *others)),
             *([] if by is None else [group_table(comparison, by)]),
         ],
         notes=[*comparison_notes(comparison), *notes],
@@ -64,13 +65,13 @@ def comparison_table(comparison: Comparison) -> Table:
     for name, row in comparison.compared.items() if comparison.shown else ():
         first = row[comparison.compared_by]
         versus = first.difference if METRICS[comparison.compared_by].is_share else first.change
-        rows[name] = (*(row[each].mean for each in columns), versus)
+        rows[name] = (*(row[column].mean for column in columns), versus)
     for name, means in () if comparison.shown else comparison.summary.items():
         versus = Interval(means["difference"], means["difference_ci95"])
-        rows[name] = (*(metric_text(means, each) for each in columns), versus)
-    headings = ("Scheduler", *(METRICS[each].heading for each in columns), "vs best")
+        rows[name] = (*(metric_text(means, column) for column in columns), versus)
+    headings = ("Scheduler", *(METRICS[column].heading for column in columns), "vs best")
     cells = ((name, *row[:-1], "best" if name == best else row[-1]) for name, row in rows.items())
-    forms = (*(METRICS[each].form for each in columns), "+.1%")
+    forms = (*(METRICS[column].form for column in columns), "+.1%")
     return table_of(_title(comparison), headings, cells, forms, bold={best or ""})
 
 
@@ -81,9 +82,9 @@ def group_table(comparison: Comparison, by: Literal["query", "tenant"] = "query"
     the best heuristic.
     """
     best, jobs = comparison.best_heuristic, comparison.measured_jobs
-    others = [name for name in comparison.schedulers if name != best]
-    learned = [name for name in others if name in comparison.misfits or name in ANY_POLICY]
-    shown = ([] if best is None else [best]) + (learned or others)
+    schedulers = [name for name in comparison.schedulers if name != best]
+    learned = [name for name in schedulers if name in comparison.misfits or name in ANY_POLICY]
+    shown = ([] if best is None else [best]) + (learned or schedulers)
     means = jobs.pivot_table(index=by, columns="scheduler", values="jct_s", observed=True)
     sizes = jobs.groupby(by, observed=True).size().sort_values(ascending=False, kind="stable")
 
@@ -135,9 +136,9 @@ def comparison_notes(comparison: Comparison) -> list[str]:
             jobs = sum(len(comparison.conditions.sequence(seed)) for seed in comparison.finished)
             notes.append(f"{name}: {failed:,} of {jobs:,} jobs failed; the times are those of the others.")
     notes += [
-        f"{name} may do badly here, its policy is out of its training distribution: {'; '.join(found)}."
-        for name, found in comparison.misfits.items()
-        if found
+        f"{name} may do badly here, its policy is out of its training distribution: {'; '.join(misfits)}."
+        for name, misfits in comparison.misfits.items()
+        if misfits
     ]
     return notes
 

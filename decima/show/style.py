@@ -129,7 +129,7 @@ def styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     # Names in the table choose first, so that the variants of a scheduler do not change its dashes.
     for name in sorted(names, key=lambda name: name not in STYLES):
         colour, dashes = _look(name)
-        dashes = next((each for each in (dashes, *DASHES) if (colour, each) not in taken), dashes)
+        dashes = next((pattern for pattern in (dashes, *DASHES) if (colour, pattern) not in taken), dashes)
         taken.add((colour, dashes))
         looks[name] = {"color": colour, "linestyle": dashes}
     for name in names:
@@ -228,19 +228,19 @@ def draw_dots(axes: Axes, rows: Mapping[str, Interval], colours: Mapping[str, st
     ``colours`` are those of names that are no schedulers.
     """
     looks, colours = styles(rows), colours or {}
-    places = range(len(rows))[::-1]
-    for place, (name, (mean, half_width)) in zip(places, rows.items(), strict=True):
+    heights = range(len(rows))[::-1]
+    for height, (name, (mean, half_width)) in zip(heights, rows.items(), strict=True):
         error = None if math.isnan(half_width) else half_width
         colour = colours.get(name, looks[name]["color"])
-        axes.errorbar(mean, place, xerr=error, fmt="o", color=colour, capsize=3)
-    axes.set_yticks(places, rows)
+        axes.errorbar(mean, height, xerr=error, fmt="o", color=colour, capsize=3)
+    axes.set_yticks(heights, rows)
 
 
 def draw_pairs(axes: Axes, real: ArrayLike, simulated: ArrayLike) -> None:
     """Draw real and simulated values, float [n] each, as pairs of bars."""
-    places = np.arange(np.size(real))
-    axes.bar(places - 0.2, real, 0.4, label="real", color=BLUE)
-    axes.bar(places + 0.2, simulated, 0.4, label="simulated", color=ORANGE)
+    positions = np.arange(np.size(real))
+    axes.bar(positions - 0.2, real, 0.4, label="real", color=BLUE)
+    axes.bar(positions + 0.2, simulated, 0.4, label="simulated", color=ORANGE)
 
 
 def label_points(axes: Axes, labels: Mapping[tuple[float, float], str]) -> None:
@@ -283,18 +283,18 @@ def draw_bars(axes: Axes, groups: Mapping[str, Mapping[str, Interval]], ylabel: 
     for name, look in looks.items():
         hatches[name] = HATCHES[same_colour[look["color"]] % len(HATCHES)]
         same_colour[look["color"]] += 1
-    place, ticks, drawn = 0.0, [], set[str]()
+    position, ticks, drawn = 0.0, [], set[str]()
     for condition, group in groups.items():
-        ticks.append((place + (len(group) - 1) / 2, condition))
+        ticks.append((position + (len(group) - 1) / 2, condition))
         for name, (mean, half_width) in group.items():
             error = 0.0 if math.isnan(half_width) else half_width
             look = {"facecolor": looks[name]["color"], "hatch": hatches[name], "label": name}
             if name in drawn:
                 look["label"] = ""
-            axes.bar(place, mean, yerr=error, edgecolor="white", linewidth=0, **look, **BARS)
+            axes.bar(position, mean, yerr=error, edgecolor="white", linewidth=0, **look, **BARS)
             drawn.add(name)
-            place += 1
-        place += 1
+            position += 1
+        position += 1
     axes.set_xticks([tick for tick, _ in ticks], [text for _, text in ticks])
     axes.tick_params(axis="x", length=0)
     finish_axes(axes, ylabel=ylabel, ylim=(0, None))

@@ -39,8 +39,8 @@ def new_table(title: str, *headings: str, names: int = 1) -> Table:
         title=visible(title), title_justify="left", title_style="", box=SIMPLE_HEAD, pad_edge=False
     )
     table.min_width = min(len(title), 80)  # rich wraps a title at the width of its table
-    for place, heading in enumerate(headings):
-        if place < names:
+    for index, heading in enumerate(headings):
+        if index < names:
             table.add_column(visible(heading), overflow="fold")
         else:
             table.add_column(visible(heading), justify="right", no_wrap=True)
@@ -116,8 +116,8 @@ class Report:
 def overruled_text(overruled: Sequence[Overruled]) -> str:
     """Format number, time and guarantee of the first decisions that guarantees changed."""
     texts = [
-        f"{each.decision} at {each.time_ms / 1000:.1f} s ({each.guarantee})"
-        for each in overruled[:MOST_NAMED]
+        f"{decision.decision} at {decision.time_ms / 1000:.1f} s ({decision.guarantee})"
+        for decision in overruled[:MOST_NAMED]
     ]
     return ", ".join([*texts, ".."] if len(overruled) > MOST_NAMED else texts)
 
@@ -131,12 +131,14 @@ def shortened(names: Sequence[str], width: int) -> list[str]:
     cut = {name: _middle_cut(name, width) for name in names}
     for alike in _alike(cut):
         letters = enumerate(zip(*alike, strict=False))
-        differ = next((place for place, each in letters if len(set(each)) > 1), min(map(len, alike)))
+        differ = next(
+            (index for index, characters in letters if len(set(characters)) > 1), min(map(len, alike))
+        )
         for name in alike:
             cut[name] = _cut_from(name, differ, width)
     for alike in _alike(cut):
-        for number, name in enumerate(alike[1:], start=2):
-            cut[name] = f"{cut[name][: width - len(f'…{number}')]}…{number}"
+        for index, name in enumerate(alike[1:], start=2):
+            cut[name] = f"{cut[name][: width - len(f'…{index}')]}…{index}"
     return [cut[name] for name in names]
 
 

@@ -40,14 +40,14 @@ def write_trace_events(
     For decisions see ``decima.evaluation.run.decisions``. Both programs that show such files also read gzip.
     """
     events = chain.from_iterable(
-        trace_events(number, name, record, decisions.get(name, ()))
-        for number, (name, record) in enumerate(episodes.items(), start=1)
+        trace_events(index, name, record, decisions.get(name, ()))
+        for index, (name, record) in enumerate(episodes.items(), start=1)
     )
     with path.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, 0) if compress else raw as file:
         file.write(b'{"displayTimeUnit":"ms","traceEvents":[\n')
-        for place, event in enumerate(events):
+        for index, event in enumerate(events):
             line = json.dumps(event, separators=(",", ":"), allow_nan=False)
-            file.write(f"{',' if place else ''}{line}\n".encode())
+            file.write(f"{',' if index else ''}{line}\n".encode())
         file.write(b"]}\n")
 
 
@@ -128,19 +128,19 @@ def _jobs(process: int, record: EpisodeRecord, labels: Sequence[str]) -> Iterato
 
 
 def _decisions(process: int, decisions: Sequence[Decided], labels: Sequence[str]) -> Iterator[Event]:
-    for number, each in enumerate(decisions):
-        args, name = {"number": number, "offered": each.offered}, "idle"
-        if each.job >= 0:
-            args |= {"job": each.job, "stage": each.stage, "limit": each.limit}
-            name = labels[each.job]
-        begin = round(each.time_ms * 1000)
+    for index, decision in enumerate(decisions):
+        args, name = {"number": index, "offered": decision.offered}, "idle"
+        if decision.job >= 0:
+            args |= {"job": decision.job, "stage": decision.stage, "limit": decision.limit}
+            name = labels[decision.job]
+        begin = round(decision.time_ms * 1000)
         yield _event(process, DECISIONS, "i", name, begin, args, cat="decision", s="t")
 
 
 def _microseconds(times_ms: np.ndarray[Any, np.dtype[np.float64]], record: EpisodeRecord) -> list[int]:
     """Return times in integer microseconds, at most the episode's end; adjacent spans stay adjacent."""
-    found: list[int] = np.rint(np.minimum(times_ms, record.end_ms) * 1000).astype(np.int64).tolist()
-    return found
+    microseconds: list[int] = np.rint(np.minimum(times_ms, record.end_ms) * 1000).astype(np.int64).tolist()
+    return microseconds
 
 
 def _letters(number: int) -> str:

@@ -52,7 +52,7 @@ def tuning_report(
         "metric": tuned.metric,
         "parameters": tuned.constants,
         "scheduler": tuned.scheduler,
-        "settings": {name: each.to_dict() for name, each in settings.items()},
+        "settings": {name: setting.to_dict() for name, setting in settings.items()},
         "changes": [
             {"setting": row, "seeds": which, **change._asdict()} for (row, which), change in changes.items()
         ],
@@ -73,8 +73,8 @@ def plot_tuned(
     axes.axvline(0, color=GREY)
     for which, colour, shift in ((TUNED_ON, GREY, 0.12), (JUDGED_ON, BLUE, -0.12)):
         means, errors = 100 * np.array([changes[row, which] for row in rows]).T
-        places = np.arange(len(rows))[::-1] + shift
-        axes.errorbar(means, places, xerr=errors, fmt="o", color=colour, capsize=3, label=which)
+        heights = np.arange(len(rows))[::-1] + shift
+        axes.errorbar(means, heights, xerr=errors, fmt="o", color=colour, capsize=3, label=which)
     axes.set_yticks(range(len(rows))[::-1], rows)
     legend_beside(axes)
     finish_axes(axes, xlabel=f"Change of the {heading} (%)")

@@ -37,14 +37,14 @@ def shown(found: WhatIf, command: str) -> Report:
 
 
 def _schedulers(found: WhatIf) -> Table:
-    own, slots = found.sparks_own, found.logged[0].cluster.num_executors
+    sparks_own, slots = found.sparks_own, found.logged[0].cluster.num_executors
     where = (
         f"{slots} executor{'s' * (slots != 1)}"
         if len(found.logged) == 1
         else f"on {len(found.logged)} clusters, each by itself"
     )
     title = f"{len(found.jobs)} job{'s' * (len(found.jobs) > 1)} as they came, {where}"
-    if all(reasons := [each.why_equal for each in found.logged]):
+    if all(reasons := [logged.why_equal for logged in found.logged]):
         title += f"; no scheduler can change their times: {', or '.join(dict.fromkeys(reasons))}"
     rows: list[tuple[Any, ...]] = [
         ("measured", found.jobs["measured_ms"].mean() / 1000, None, None, None),
@@ -52,9 +52,11 @@ def _schedulers(found: WhatIf) -> Table:
     ]
     for name, jct_ms in found.jct_ms.items():
         change = found.change(name)
-        versus = (change.mean, f"{change.low:+.1%} to {change.high:+.1%}") if name != own else (None, None)
+        versus = (
+            (change.mean, f"{change.low:+.1%} to {change.high:+.1%}") if name != sparks_own else (None, None)
+        )
         rows.append((name, *_mean_and_range(jct_ms), *versus))
-    headings = ("Scheduler", "Mean JCT (s)", "95 % of draws", f"vs {own}", "95 % of draws")
+    headings = ("Scheduler", "Mean JCT (s)", "95 % of draws", f"vs {sparks_own}", "95 % of draws")
     return table_of(title, headings, rows, (".1f", "", "+.1%", ""))
 
 
@@ -72,8 +74,8 @@ def _clusters(found: WhatIf) -> Table:
     table, rows = found.by_cluster(), []
     times = ["measured_s", "as_it_ran_s", *found.jct_ms]
     for _, row in table[table["why_equal"] == ""].head(MOST_ROWS).iterrows():
-        first, *others = row["applications"].split(", ")
-        name = f"{first} and {len(others)} more" if others else first
+        first, *more = row["applications"].split(", ")
+        name = f"{first} and {len(more)} more" if more else first
         counts = (str(row["executors"]), str(row["jobs"]), row["ran_under"] or "-")
         rows.append((name, *counts, *(row[name] for name in times)))
     for reason, alike in table[table["why_equal"] != ""].groupby("why_equal"):
@@ -95,24 +97,26 @@ def _queries(found: WhatIf) -> Table:
 
 def _notes(found: WhatIf) -> list[str]:
     error, bias = found.held_out.error, found.held_out.bias
-    delays_s = sorted({round(each.cluster.moving_delay_ms / 1000, 2) for each in found.logged})
+    delays_s = sorted({round(logged.cluster.moving_delay_ms / 1000, 2) for logged in found.logged})
     range_s = " to ".join(f"{delay:.3g}" for delay in (delays_s[:1] + delays_s[1:][-1:]))
     notes = _check(found)
-    matters = sum(not each.why_equal for each in found.logged)
+    matters = sum(not logged.why_equal for logged in found.logged)
     if 0 < matters < len(found.logged):
         notes.append(f"The order of jobs matters in {matters} of {len(found.logged)} clusters.")
-    waited_s = np.concatenate([each.waited_ms for each in found.logged]) / 1000
+    waited_s = np.concatenate([logged.waited_ms for logged in found.logged]) / 1000
     if (late := waited_s[waited_s > 0]).size:
         notes.append(
             f"{late.size} of {waited_s.size} jobs arrived without any executor, and waited {late.mean():.1f} s on "
             "average for the first one, in the log and under every scheduler."
         )
-    if any(each.cluster_in(period) != each.cluster for each in found.logged for period in each.periods()):
+    if any(
+        logged.cluster_in(period) != logged.cluster for logged in found.logged for period in logged.periods()
+    ):
         notes.append(
             "Executors of an application that was alone come as in the log, under every scheduler, and stay while jobs "
             "run; with dynamic allocation, Spark might ask for them at other times."
         )
-    modelled = any(levels.size for each in found.logged for job in each.modelled for levels in job)
+    modelled = any(levels.size for logged in found.logged for job in logged.modelled for levels in job)
     notes += [
         f"Each draw has other task noise{', and other errors of the model' * modelled}; "
         f"executors take {range_s} s to move to another job.",
@@ -190,10 +194,10 @@ def _means(axes: Axes, found: WhatIf) -> None:
     bars = {name: (jct_ms, looks[LOOKS.get(name, name)]["color"]) for name, jct_ms in found.jct_ms.items()}
     if not np.isnan(found.as_it_ran_ms).any():
         bars = {"as it ran": (found.as_it_ran_ms, "0.85"), **bars}
-    for place, (jct_ms, colour) in enumerate(bars.values()):
+    for index, (jct_ms, colour) in enumerate(bars.values()):
         jct = Range.of(jct_ms.mean(axis=1) / 1000)
         reach = np.maximum([[jct.mean - jct.low], [jct.high - jct.mean]], 0)  # differ by rounding
-        axes.bar(place, jct.mean, yerr=reach, color=colour, **BARS)
+        axes.bar(index, jct.mean, yerr=reach, color=colour, **BARS)
     measured_s = found.jobs["measured_ms"].mean() / 1000
     if not math.isnan(measured_s):
         axes.axhline(measured_s, color=GREY, linestyle="--", label="measured in the logs")
@@ -210,12 +214,12 @@ def _two_lines(name: str) -> str:
 
 
 def _jobs(axes: Axes, found: WhatIf) -> None:
-    others = [name for name in found.jct_ms if name != found.sparks_own] or [found.sparks_own]
-    best = min(others, key=lambda name: found.mean_jct_ms(name).mean)
-    own = found.jct_ms[found.sparks_own].mean(axis=0)
-    change = found.jct_ms[best].mean(axis=0) / own - 1
+    schedulers = [name for name in found.jct_ms if name != found.sparks_own] or [found.sparks_own]
+    best = min(schedulers, key=lambda name: found.mean_jct_ms(name).mean)
+    sparks_own_ms = found.jct_ms[found.sparks_own].mean(axis=0)
+    change = found.jct_ms[best].mean(axis=0) / sparks_own_ms - 1
     colour = styles([LOOKS.get(best, best)])[LOOKS.get(best, best)]["color"]
-    axes.scatter(own / 1000, change, s=14, color=colour, alpha=0.6, linewidths=0)
+    axes.scatter(sparks_own_ms / 1000, change, s=14, color=colour, alpha=0.6, linewidths=0)
     axes.axhline(0, color=GREY, linewidth=1)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.set_xscale("log")

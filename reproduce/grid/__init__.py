@@ -85,7 +85,7 @@ def means(runs: pd.DataFrame, metrics: Sequence[str], by: Sequence[str] = ()) ->
     keys = [*by, "scheduler"]
     parts = [decima.summary_table(runs, metrics=[metric], by=by).set_index(keys) for metric in metrics]
     columns = {
-        each: each.replace(name, HEADINGS[name]) for name in HEADINGS for each in (name, f"{name}_ci95")
+        column: column.replace(name, HEADINGS[name]) for name in HEADINGS for column in (name, f"{name}_ci95")
     }
     return pd.concat(parts, axis=1).rename(columns=columns).reset_index()
 

@@ -109,11 +109,11 @@ class Fidelity:
         """
         kinds = {"alone": self.runs, "sharing": self.applications}
         parts = {where: _errors(table) for where, table in kinds.items() if not table.empty}
-        found = {
+        statistics = {
             where: pd.DataFrame({"mean": part.mean(), "p95": part.quantile(0.95), "max": part.max()})
             for where, part in parts.items()
         }
-        return pd.concat(found, names=["where", "prediction"])
+        return pd.concat(statistics, names=["where", "prediction"])
 
 
 def _by_group(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
@@ -182,8 +182,8 @@ def measure_fidelity(
 
 def _other_halves(items: Sequence[_T]) -> Iterator[tuple[_T, list[_T]]]:
     """Yield each item with the other half of the items; empty for a single item."""
-    for place, item in enumerate(items):
-        yield item, list(items[1 - place % 2 :: 2])
+    for index, item in enumerate(items):
+        yield item, list(items[1 - index % 2 :: 2])
 
 
 def _run_row(run: Run, source: Source, num_seeds: int) -> dict[str, Any]:
@@ -212,8 +212,8 @@ def _mixture_rows(
     sources = alone
     if half:
         sources = [
-            Source([other.runs[place] for other in half], by_query.get(run.key, ()))
-            for place, run in enumerate(mixture.runs)
+            Source([other.runs[index] for other in half], by_query.get(run.key, ()))
+            for index, run in enumerate(mixture.runs)
         ]
     columns = {
         name: predict_mixture(mixture, sources or (), effects, num_seeds, alone=not half)
@@ -231,11 +231,11 @@ def _mixture_rows(
             "sharing": mixture.sharing,
             **_labels(run.key),
             "run": run.name,
-            "real": mixture.jct_ms[place],
+            "real": mixture.jct_ms[index],
             "busy_cores": run.busy_cores,
-            **{name: jct_ms[place] for name, jct_ms in columns.items()},
+            **{name: jct_ms[index] for name, jct_ms in columns.items()},
         }
-        for place, run in enumerate(mixture.runs)
+        for index, run in enumerate(mixture.runs)
     ]
 
 

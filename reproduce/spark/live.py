@@ -138,7 +138,7 @@ class LiveSpark:
             except Exception as error:  # raised again after all jobs have ended
                 failed.append(f"{name}: {error}".splitlines()[0])
 
-        threads = [InheritableThread(target=run, args=(number,)) for number in range(len(jobs))]
+        threads = [InheritableThread(target=run, args=(index,)) for index in range(len(jobs))]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -166,7 +166,7 @@ class LiveSpark:
         """Return the overhead of a job with this number of task waves in each stage, ms."""
         tasks = self._executors * rounds
         stage = StageProfile(tasks, TaskDurations.sampled([PROBE_NAP_MS] * tasks))
-        chain = [(number, number + 1) for number in range(PROBE_STAGES - 1)]
+        chain = [(index, index + 1) for index in range(PROBE_STAGES - 1)]
         probe = JobProfile("probe", (stage,) * PROBE_STAGES, np.array(chain))
         [took_ms] = self.run(JobSequence((probe,), np.zeros(1)))
         return float(took_ms) - PROBE_STAGES * rounds * PROBE_NAP_MS
@@ -176,8 +176,8 @@ class LiveSpark:
         java, jvm = self._context._jsc, self._context._jvm
         written: dict[int, Any] = {}
         made: Any = None
-        for number in nx.lexicographical_topological_sort(profile.to_networkx()):
-            stage, parents = profile.stages[number], profile.parents[number]
+        for index in nx.lexicographical_topological_sort(profile.to_networkx()):
+            stage, parents = profile.stages[index], profile.parents[index]
             if parents:
                 # The RDDs have one partitioner, so their union keeps its partitions, and each partition reads all RDDs.
                 read = reduce(lambda one, other: one.union(other), [written[parent] for parent in parents])
@@ -186,10 +186,10 @@ class LiveSpark:
                 read = java.parallelize(jvm.java.util.ArrayList(), stage.num_tasks)
             naps = ",".join(f"{value:.0f}" for value in stage.durations.values)
             made = read.mapPartitionsWithIndex(jvm.decima.spark.Nap(naps), False)
-            if children := profile.children[number]:
+            if children := profile.children[index]:
                 partitioner = jvm.org.apache.spark.HashPartitioner(profile.stages[children[0]].num_tasks)
                 pairs = jvm.org.apache.spark.api.java.JavaPairRDD.fromJavaRDD(made)
-                written[number] = pairs.partitionBy(partitioner)
+                written[index] = pairs.partitionBy(partitioner)
         return made
 
 

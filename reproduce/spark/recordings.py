@@ -139,25 +139,25 @@ def load_recordings(folders: Iterable[str | Path]) -> Recordings:
     """
     runs: list[Run] = []
     mixtures: list[Mixture] = []
-    known: set[Path] = set()
+    seen_folders: set[Path] = set()
     for folder in map(Path, folders):
-        if folder.resolve() in known:
+        if folder.resolve() in seen_folders:
             raise WorkloadError(f"{folder}: given twice; a run cannot predict itself")
-        known.add(folder.resolve())
+        seen_folders.add(folder.resolve())
         logs = folder / "eventlogs"
         applications = read_event_log(logs if logs.is_dir() else folder)
-        found = {application.name: _run(application, folder) for application in applications}
-        mixed = _mixtures(folder / "manifest.json", found)
+        runs_by_name = {application.name: _run(application, folder) for application in applications}
+        mixed = _mixtures(folder / "manifest.json", runs_by_name)
         members = {run.name for mixture in mixed for run in mixture.runs}
         mixtures += mixed
-        runs += [run for name, run in found.items() if name not in members]
+        runs += [run for name, run in runs_by_name.items() if name not in members]
     return Recordings(tuple(sorted(runs, key=lambda run: run.name)), tuple(mixtures))
 
 
 def _run(application: SparkApplication, folder: Path) -> Run:
     if len(application.queries) != 1:
-        found = f"{len(application.queries)} queries"
-        raise WorkloadError(f"{folder}: {application.name}: expected one query, found {found}")
+        count = f"{len(application.queries)} queries"
+        raise WorkloadError(f"{folder}: {application.name}: expected one query, found {count}")
     noted = application.recording
     try:
         noted = noted if "query" in noted else {**noted, **noted["runs"][0]}
@@ -225,7 +225,9 @@ def _mixture(name: str, noted: Mapping[str, Any], runs: Mapping[str, Run]) -> Mi
     if lost := [application for application in names if application not in runs]:
         raise WorkloadError(f"{name}: there is no event log of {lost[0]}")
     first_s = _number(applications[0], "submit_s")
-    times_s = [(_number(each, "submit_s"), _number(each, "done_s")) for each in applications]
+    times_s = [
+        (_number(application, "submit_s"), _number(application, "done_s")) for application in applications
+    ]
     submit_ms, done_ms = 1000 * (np.array(times_s) - first_s).T
     return Mixture(
         name=name,
@@ -389,7 +391,7 @@ def _at_level(profile: JobProfile, level: int) -> JobProfile:
         if level not in durations.levels:
             return durations
         tables = (durations.table(wave)[level].tolist() for wave in Wave)
-        return TaskDurations.from_tables(*({level: found} if found else {} for found in tables))
+        return TaskDurations.from_tables(*({level: values} if values else {} for values in tables))
 
     return _with_durations(profile, only_those)
 

@@ -105,14 +105,15 @@ def sleeping(profile: JobProfile, setting: Setting) -> JobProfile:
     """
     thin = scaled(profile, durations=setting.scale, tasks=setting.tasks)
     stages = []
-    for number, stage in enumerate(thin.stages):
+    for index, stage in enumerate(thin.stages):
         tables = [stage.durations.table(wave) for wave in (Wave.REST, Wave.FIRST, Wave.FRESH)]
-        known = next(table for table in tables if any(map(len, table.values())))
+        durations = next(table for table in tables if any(map(len, table.values())))
         level = min(
-            (level for level in known if len(known[level])), key=lambda each: abs(each - setting.executors)
+            (level for level in durations if len(durations[level])),
+            key=lambda level: abs(level - setting.executors),
         )
-        random = random_stream(setting.seed, RandomStream.TASK_DURATIONS, number, len(thin.name))
-        values = np.round(random.choice(known[level], stage.num_tasks))
+        random = random_stream(setting.seed, RandomStream.TASK_DURATIONS, index, len(thin.name))
+        values = np.round(random.choice(durations[level], stage.num_tasks))
         stages.append(StageProfile(stage.num_tasks, TaskDurations.sampled(values), stage.name))
     return JobProfile(thin.name, tuple(stages), thin.edges)
 

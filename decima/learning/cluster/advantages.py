@@ -58,8 +58,8 @@ def accumulate(values: Floats, factors: Floats, bootstrap_value: float = 0.0) ->
     """
     result = np.empty_like(values)
     later: Any = bootstrap_value
-    for place in range(len(values) - 1, -1, -1):
-        later = result[place] = values[place] + factors[place] * later
+    for index in range(len(values) - 1, -1, -1):
+        later = result[index] = values[index] + factors[index] * later
     return result
 
 
@@ -86,12 +86,12 @@ class Returns(TrainingPart):
 
     def checked_steps(self, reward: Floats, time_ms: Floats, end_ms: float) -> tuple[Floats, Floats]:
         """Call ``steps``, and raise ``PartError`` unless the result is two arrays of shape [n]."""
-        found = self.steps(reward, time_ms, end_ms)
-        shapes = [np.shape(each) for each in found] if isinstance(found, tuple) else []
+        steps = self.steps(reward, time_ms, end_ms)
+        shapes = [np.shape(array) for array in steps] if isinstance(steps, tuple) else []
         if shapes != [reward.shape] * 2:
-            got = ", ".join(str(list(shape)) for shape in shapes) or type(found).__name__
+            got = ", ".join(str(list(shape)) for shape in shapes) or type(steps).__name__
             raise self.wrong("returns.kind", f"two arrays of shape {list(reward.shape)}, returned {got}")
-        return found
+        return steps
 
 
 class DiscountedReturns(Returns):
@@ -194,14 +194,14 @@ class SequenceBaseline(Baseline):
         """See ``Baseline``."""
         if len(curves) < 2:
             return super().__call__(curves)
-        others = ([*curves[:own], *curves[own + 1 :]] for own in range(len(curves)))
-        return [mean_at(curve, each) for curve, each in zip(curves, others, strict=True)]
+        remaining = ([*curves[:index], *curves[index + 1 :]] for index in range(len(curves)))
+        return [mean_at(curve, other_curves) for curve, other_curves in zip(curves, remaining, strict=True)]
 
 
 def mean_at(own: Curve, others: Sequence[Curve]) -> Floats:
     """Average other curves at an episode's times: those with a sample between the same arrivals, or all if none."""
-    known = np.array([np.isin(own.arrived, other.arrived) for other in others])
-    weight = np.where(known.any(axis=0), known, True)
+    comparable = np.array([np.isin(own.arrived, other.arrived) for other in others])
+    weight = np.where(comparable.any(axis=0), comparable, True)
     values = np.array([_at(own, other) for other in others])
     weight = weight.reshape(weight.shape + (1,) * (values.ndim - weight.ndim))
     mean: Floats = (values * weight).sum(axis=0) / weight.sum(axis=0)
@@ -212,10 +212,10 @@ def _at(own: Curve, other: Curve) -> Floats:
     """Interpolate another curve linearly at an episode's times, but not across a job arrival."""
     if not other.time_ms.size:
         return np.zeros_like(own.value)
-    known = np.append(other.time_ms, other.end_ms) + APART_MS * np.append(other.arrived, other.arrived[-1])
+    points = np.append(other.time_ms, other.end_ms) + APART_MS * np.append(other.arrived, other.arrived[-1])
     wanted = own.time_ms + APART_MS * own.arrived
     columns = other.value.reshape(other.time_ms.size, -1).T
-    values = [np.interp(wanted, known, np.append(column, 0.0)) for column in columns]
+    values = [np.interp(wanted, points, np.append(column, 0.0)) for column in columns]
     return np.column_stack(values).reshape(own.value.shape)
 
 
@@ -311,9 +311,9 @@ class Advantages:
             self._teach(samples, groups)
         parts: list[Floats] = []
         for group, unit_ms in zip(groups, units_ms, strict=True):
-            own = [self._curve(samples, plan.episode) for plan in group]
-            expected = self._expected(policy, group, own, unit_ms)
-            parts += [curve.value - each for curve, each in zip(own, expected, strict=True)]
+            curves = [self._curve(samples, plan.episode) for plan in group]
+            expected = self._expected(policy, group, curves, unit_ms)
+            parts += [curve.value - expectation for curve, expectation in zip(curves, expected, strict=True)]
         return np.concatenate(parts)
 
     def state(self) -> dict[str, Any]:
@@ -345,16 +345,16 @@ class Advantages:
         """Return the mean time that jobs spend in the system, for each group of episodes, ms."""
         units_ms = []
         for group in groups:
-            own = [plan.episode for plan in group]
-            spent = -sum(float(samples.reward[samples.samples(episode)].sum()) for episode in own)
-            arrived = float((samples.num_completed[own] + samples.end_load[own, LIVE_JOBS]).sum())
+            episodes = [plan.episode for plan in group]
+            spent = -sum(float(samples.reward[samples.samples(episode)].sum()) for episode in episodes)
+            arrived = float((samples.num_completed[episodes] + samples.end_load[episodes, LIVE_JOBS]).sum())
             mean_ms = spent * self._conditions.cluster.reward_scale_ms / max(arrived, 1.0)
             units_ms.append(mean_ms if mean_ms > 0 else UNIT_MS)
         return units_ms
 
     def _curve(self, samples: Trajectories, episode: int, with_critic: bool = True) -> Curve:
         """Return the returns of an episode over time, or its GAE advantages if there is a critic."""
-        own, critic = samples.samples(episode), self._config.critic
+        rows, critic = samples.samples(episode), self._config.critic
         reward, time_ms, end_ms = _rewards(samples, episode)
         rewards, discounts = self._returns.checked_steps(reward, time_ms, end_ms)
         # The bootstrap value of a truncated episode; 0 without a critic, and for a complete episode, with load 0.
@@ -362,9 +362,9 @@ class Advantages:
         if critic is None or not with_critic:
             value = accumulate(rewards, discounts, bootstrap_value)
         else:
-            values = np.append(self._critic.expect(samples.load[own]), bootstrap_value)
+            values = np.append(self._critic.expect(samples.load[rows]), bootstrap_value)
             value = gae(rewards, discounts, values, time_ms, end_ms, critic.gae_horizon * 1000)
-        arrived = samples.arrived[own]
+        arrived = samples.arrived[rows]
         if not self._config.episodes.fixed_sequences:  # episodes of a group have different arrivals
             arrived = np.zeros_like(arrived)
         return Curve(time_ms, value, end_ms, arrived)
@@ -372,14 +372,16 @@ class Advantages:
     def _teach(self, samples: Trajectories, groups: Sequence[Sequence[EpisodePlan]]) -> None:
         """Fit the critic to differences of returns and loads within each group."""
         parts: list[Floats] = []
-        returns = [self._curve(samples, each, with_critic=False) for each in range(samples.num_episodes)]
+        returns = [
+            self._curve(samples, episode, with_critic=False) for episode in range(samples.num_episodes)
+        ]
         for group in groups:
             both = []
             for plan in group:
                 curve, load = returns[plan.episode], samples.load[samples.samples(plan.episode)]
                 both.append(curve._replace(value=np.column_stack([load, curve.value])))
             expected = SequenceBaseline()(both)
-            parts += [curve.value - each for curve, each in zip(both, expected, strict=True)]
+            parts += [curve.value - expectation for curve, expectation in zip(both, expected, strict=True)]
         difference = np.concatenate(parts)
         self._critic.observe(difference[:, :-1], difference[:, -1])
 
@@ -393,7 +395,10 @@ class Advantages:
             runs = {plan.sequence_seed: self._heuristic_run(policy, plan, unit_ms) for plan in unique}
             return [mean_at(curve, [runs[seed]]) for curve, seed in zip(curves, seeds, strict=True)]
         expected, shapes = self._baseline(curves), [curve.value.shape for curve in curves]
-        if not isinstance(expected, list | tuple) or [np.shape(each) for each in expected] != shapes:
+        if (
+            not isinstance(expected, list | tuple)
+            or [np.shape(expectation) for expectation in expected] != shapes
+        ):
             raise self._baseline.wrong("baseline.kind", "an array like the values of each episode")
         return list(expected)
 
@@ -406,8 +411,8 @@ class Advantages:
 
 def _rewards(samples: Trajectories, episode: int) -> tuple[Floats, Floats, float]:
     """Return rewards and times of an episode's samples, and the end of the episode."""
-    own = samples.samples(episode)
-    return samples.reward[own], samples.time_ms[own], float(samples.end_ms[episode])
+    rows = samples.samples(episode)
+    return samples.reward[rows], samples.time_ms[rows], float(samples.end_ms[episode])
 
 
 def _in_units(samples: Trajectories, unit_ms: Floats) -> Trajectories:

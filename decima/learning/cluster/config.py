@@ -126,9 +126,9 @@ class TrainingConfig(RunConfig):
                 the objective needs.
             ConfigError: the cluster cannot be simulated.
         """
-        found = self._conditions()
-        self._check_objective(found)
-        return found
+        conditions = self._conditions()
+        self._check_objective(conditions)
+        return conditions
 
     def _conditions(self) -> Conditions:
         if self.settings is not None:
@@ -166,9 +166,9 @@ class TrainingConfig(RunConfig):
             "tenant": ("all jobs have one tenant", lambda jobs, _: np.diff(jobs.tenant)),
             "weight": ("all jobs have the weight 1", lambda jobs, _: jobs.weight != 1),
         }
-        for name, (problem, found) in problems.items():
+        for name, (problem, attribute_of) in problems.items():
             if name in attributes and not any(
-                found(conditions.sequence(seed), conditions.cluster_of(seed)).any() for seed in seeds
+                attribute_of(conditions.sequence(seed), conditions.cluster_of(seed)).any() for seed in seeds
             ):
                 raise WorkloadError(f"cluster.reward {reward!r}: {problem}, expected {here}.{name}s")
 

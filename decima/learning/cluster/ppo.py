@@ -79,7 +79,7 @@ class PPO(Reinforce):
                         log_ratio = log_probability - old
                         ratio = log_ratio.exp()
                         kl, is_clipped = ratio - 1 - log_ratio, ((ratio - 1).abs() > self.clip).float()
-                    sums += [each.sum().item() for each in (losses, entropy, kl, is_clipped)]
+                    sums += [tensor.sum().item() for tensor in (losses, entropy, kl, is_clipped)]
                 loss, mean_entropy, mean_kl, clipped = (sums / len(minibatch)).tolist()
                 norm = take_step(policy, optimiser, loss, max_gradient_norm=max_gradient_norm)
                 divergence.append(mean_kl)

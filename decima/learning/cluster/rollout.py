@@ -102,12 +102,12 @@ def plan_iteration(config: TrainingConfig, iteration: int) -> list[list[EpisodeP
             stream = random_stream(config.seed, RandomStream.TRAINING, ENDS, iteration, group)
             end_ms = start_ms + max(float(stream.exponential(mean_ms)), 1.0)
         plans = []
-        for place in range(episodes.per_sequence):
-            number = group * episodes.per_sequence + place
+        for index in range(episodes.per_sequence):
+            episode = group * episodes.per_sequence + index
             first = iteration * episodes.sequences * episodes.per_sequence
-            own = first + (group * episodes.per_sequence if episodes.fixed_sequences else number)
-            seed = (1 + config.seed) * RUN_SEEDS + own
-            plans.append(EpisodePlan(seed, end_ms, config.seed, iteration, number, episodes.share, start_ms))
+            seed_index = first + (group * episodes.per_sequence if episodes.fixed_sequences else episode)
+            seed = (1 + config.seed) * RUN_SEEDS + seed_index
+            plans.append(EpisodePlan(seed, end_ms, config.seed, iteration, episode, episodes.share, start_ms))
         groups.append(plans)
     return groups
 
@@ -191,8 +191,8 @@ class Episode:
     @property
     def takes_sample(self) -> bool:
         """Whether the next choice becomes a sample."""
-        number = self._num_choices
-        return math.ceil((number + 1) * self.share) > math.ceil(number * self.share)
+        choices = self._num_choices
+        return math.ceil((choices + 1) * self.share) > math.ceil(choices * self.share)
 
     def record(self, graph: Graphs | None, stage: int, limit: int, log_probability: float) -> None:
         """Record a choice as a sample if ``takes_sample``; the decision must follow.
@@ -212,16 +212,16 @@ class Episode:
         load = load_of(self.observation)
         self.samples.append(_Sample(graph, stage, limit, log_probability, self.observation.time_ms, load))
         self.rewards.append(0.0)
-        self._num_rows += graph.place.size
+        self._num_rows += graph.stage_index.size
         if self._num_rows > MOST_SAMPLED:
             self._halve()
 
     def _halve(self) -> None:
         """Drop every second sample, now and later; the previous sample receives the reward of a dropped one."""
         self.share /= 2
-        pairs = [self.rewards[place : place + 2] for place in range(0, len(self.rewards), 2)]
+        pairs = [self.rewards[index : index + 2] for index in range(0, len(self.rewards), 2)]
         self.samples, self.rewards = self.samples[::2], [math.fsum(pair) for pair in pairs]
-        self._num_rows = sum(sample.graph.place.size for sample in self.samples)
+        self._num_rows = sum(sample.graph.stage_index.size for sample in self.samples)
 
     def decide(self, decision: Decision | None) -> None:
         """Carry out a decision, and add its reward to the last sample."""
@@ -362,7 +362,7 @@ def gather(config: PolicyConfig, episodes: Sequence[Episode]) -> Trajectories:
     """Return the trajectories of episodes that have ended."""
     samples = [sample for episode in episodes for sample in episode.samples]
     jct = [episode.cluster.record().jct_ms for episode in episodes]
-    completed = [each[np.isfinite(each)] for each in jct]
+    completed = [episode_jct[np.isfinite(episode_jct)] for episode_jct in jct]
 
     def column(name: str, dtype: type) -> NDArray[Any]:
         return np.array([getattr(sample, name) for sample in samples], dtype=dtype)
@@ -387,18 +387,20 @@ def gather(config: PolicyConfig, episodes: Sequence[Episode]) -> Trajectories:
         end_load=np.array([_end_load(episode.cluster) for episode in episodes]),
         num_executors=np.array([episode.config.num_executors for episode in episodes]),
         num_decisions=np.array([episode.num_decisions for episode in episodes]),
-        mean_jct_ms=np.array([each.mean() if each.size else math.nan for each in completed]),
-        num_completed=np.array([each.size for each in completed]),
+        mean_jct_ms=np.array(
+            [episode_jct.mean() if episode_jct.size else math.nan for episode_jct in completed]
+        ),
+        num_completed=np.array([episode_jct.size for episode_jct in completed]),
     )
 
 
 def _no_graphs(config: PolicyConfig) -> Graphs:
     """Return an empty batch of graphs, for episodes without samples."""
-    pointer, numbers, flags = np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.bool_)
+    pointer, integers, flags = np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.bool_)
     stages, jobs = (np.zeros((0, len(of)), np.float32) for of in (config.stage_features, config.job_features))
     messages = np.zeros((0, 3), np.int32)
     return Graphs(
-        pointer, pointer, pointer, stages, jobs, numbers, flags, numbers, numbers, numbers, messages
+        pointer, pointer, pointer, stages, jobs, integers, flags, integers, integers, integers, messages
     )
 
 
@@ -436,12 +438,12 @@ def _sums(stages, num_jobs, num_executors):  # type: ignore[no-untyped-def]
     sums = np.zeros(NUM_LOADS)
     sums[0] = 1.0
     sums[1] = num_jobs
-    for place in range(num_jobs):
-        root = np.sqrt(work[place])
-        sums[2] += work[place]
-        sums[3] += (num_jobs - place) * work[place] / num_executors
+    for rank in range(num_jobs):
+        root = np.sqrt(work[rank])
+        sums[2] += work[rank]
+        sums[3] += (num_jobs - rank) * work[rank] / num_executors
         sums[4] += root
-        sums[6] += (num_jobs - place) * root
+        sums[6] += (num_jobs - rank) * root
     sums[5] = sums[4] ** 2 / num_executors
     return sums
 

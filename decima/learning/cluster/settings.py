@@ -63,14 +63,14 @@ def _checked(value: Any, least: float | None, most: float = math.inf) -> float |
         return _number(value, least, most)
     if len(value) != 1 or not value.keys() <= {*RANGES, ONE_OF}:
         raise ValueError(f"expected a number, or exactly one of {', '.join(RANGES)} and {ONE_OF}")
-    [(kind, given)] = value.items()
-    if not isinstance(given, list | tuple) or not given:
+    [(kind, entries)] = value.items()
+    if not isinstance(entries, list | tuple) or not entries:
         raise ValueError(f"{kind}: expected numbers in a list")
-    numbers = [_number(each, least, most) for each in given]
+    numbers = [_number(entry, least, most) for entry in entries]
     if kind != ONE_OF and (len(numbers) != 2 or numbers[0] > numbers[1]):
-        raise ValueError(f"{kind}: expected two ascending numbers, got {list(given)}")
+        raise ValueError(f"{kind}: expected two ascending numbers, got {list(entries)}")
     if kind == "log_uniform" and numbers[0] <= 0:
-        raise ValueError(f"{kind}: expected positive numbers, got {list(given)}")
+        raise ValueError(f"{kind}: expected positive numbers, got {list(entries)}")
     return {kind: numbers}
 
 
@@ -173,8 +173,8 @@ _ATTRIBUTES = {
 }
 _FIELDS: dict[str, Any] = {
     **_ATTRIBUTES,
-    **{name: _declared(ClusterConfig, each) for name, each in DRAWN.items()},
-    **{name: _declared(ArrivalPattern, each) for name, each in PATTERN.items()},
+    **{name: _declared(ClusterConfig, quantity) for name, quantity in DRAWN.items()},
+    **{name: _declared(ArrivalPattern, quantity) for name, quantity in PATTERN.items()},
 }
 _Quantities: Any = create_model("_Quantities", __base__=Section, **_FIELDS)
 
@@ -233,8 +233,8 @@ class SettingsSection(_Quantities):  # type: ignore[misc]
     def draw(self, seed: int, cluster: ClusterConfig = PLAIN) -> Setting:
         """Draw a setting by a seed; ``cluster`` has the values that are not drawn."""
         order = [*ORDER, *(name for name in DRAWN if name not in ORDER)]
-        numbers = random_stream(seed, RandomStream.TRAINING, SETTINGS).random(len(order)).tolist()
-        uniform = dict(zip(order, numbers, strict=True))
+        uniforms = random_stream(seed, RandomStream.TRAINING, SETTINGS).random(len(order)).tolist()
+        uniform = dict(zip(order, uniforms, strict=True))
 
         def drawn(name: str, of: str | None = None) -> float:
             return _drawn(getattr(self, of or name), uniform[name])
@@ -262,7 +262,9 @@ class SettingsSection(_Quantities):  # type: ignore[misc]
             tasks=drawn("tasks"),
             pattern=STEADY
             if is_batch
-            else ArrivalPattern(**{name: _value(each, drawn(name)) for name, each in PATTERN.items()}),
+            else ArrivalPattern(
+                **{name: _value(quantity, drawn(name)) for name, quantity in PATTERN.items()}
+            ),
         )
 
     def cells(self, count: int) -> list[Setting]:
@@ -340,14 +342,14 @@ class SettingsConditions(Conditions):
     @cached_property
     def _stages(self) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
         """Number of tasks and mean duration (ms) of all stages of each source, float64 [n] each."""
-        found = {}
+        by_source = {}
         for name, source in self.sources.items():
             stages = [stage for profile in source.profiles for stage in profile.stages]
-            found[name] = (
+            by_source[name] = (
                 np.array([stage.num_tasks for stage in stages], dtype=np.float64),
                 np.array([stage.durations.mean_ms for stage in stages]),
             )
-        return found
+        return by_source
 
     @cached_property
     def _examples(self) -> JobSequence:

@@ -180,11 +180,11 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
     def _start_from(self, start: str) -> Mapping[str, Any]:
         path = policy_path(start)
         policy = load_policy(path)
-        here, there = (each.config.model_dump() for each in (self.policy, policy))
+        here, there = (network.config.model_dump() for network in (self.policy, policy))
         if other := [name for name in here if here[name] != there[name]]:
             raise PolicyFileError(f"{path}: a policy of other settings: {', '.join(other)}")
-        for each in (self.policy, self.average):
-            each.load_state_dict(policy.state_dict())
+        for network in (self.policy, self.average):
+            network.load_state_dict(policy.state_dict())
         return read_about(start)
 
     def _run_heuristics(self) -> dict[str, Any]:
@@ -268,9 +268,9 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
 
     def state(self) -> dict[str, Any]:
         """See ``TrainingLoop.state``."""
-        own = self._algorithm.state()
+        algorithm = self._algorithm.state()
         state = {**super().state(), "advantages": self.advantages.state()}
-        return {**state, "algorithm": own} if own else state
+        return {**state, "algorithm": algorithm} if algorithm else state
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """See ``TrainingLoop.restore``."""
@@ -308,7 +308,7 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
             "cells": [
                 {
                     "setting": str(setting),
-                    "results": {name: float(each[cell]) for name, each in means_s.items()},
+                    "results": {name: float(mean_s[cell]) for name, mean_s in means_s.items()},
                     "change": changes[cell].mean,
                 }
                 for cell, setting in enumerate(settings.cells(validation.cells))
@@ -332,8 +332,8 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
 def _shares(items: Sequence[Item], count: int, most: int | None = None) -> list[list[Item]]:
     """Split items, in order, into ``count`` parts, or more parts so that no part has more than ``most`` items."""
     num_parts = count if most is None else max(count, -(-len(items) // most))
-    places = np.array_split(np.arange(len(items)), min(num_parts, len(items)))
-    return [[items[place] for place in part] for part in places]
+    parts = np.array_split(np.arange(len(items)), min(num_parts, len(items)))
+    return [[items[index] for index in part] for part in parts]
 
 
 def _standardised(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -343,8 +343,8 @@ def _standardised(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _make_algorithm(update: UpdateSection) -> Reinforce:
     if is_custom(update.algorithm):
-        own: Reinforce = build_part(update.algorithm, Reinforce, **(update.options or {}))
-        return own
+        algorithm: Reinforce = build_part(update.algorithm, Reinforce, **(update.options or {}))
+        return algorithm
     if update.algorithm == "reinforce":
         return Reinforce()
     return PPO(update.clip, update.epochs, update.minibatches, update.max_kl)

@@ -51,7 +51,7 @@ class CompiledLayers(torch.autograd.Function):
         joined = inputs[0].contiguous() if num_inputs == 1 else torch.cat(inputs, dim=1)
         outputs = evaluate(joined.numpy(), weights, layers, slopes)
         context.save_for_backward(joined)
-        context.widths = [each.shape[1] for each in inputs]
+        context.widths = [tensor.shape[1] for tensor in inputs]
         context.compiled = outputs, weights, layers, slopes
         last = outputs[outputs.size - len(joined) * layers[-1, 1] :].reshape(len(joined), layers[-1, 1])
         # The backward pass needs the outputs of activations, which other code may overwrite.

@@ -110,9 +110,9 @@ def embed(graphs, graph, network, buffers):
     num_jobs = graphs.first_job[graph + 1] - graphs.first_job[graph]
     messages = graphs.messages[graphs.first_message[graph] : graphs.first_message[graph + 1]]
     seen = graphs.features[stages], graphs.stage_job[stages], graphs.unfinished[stages], messages
-    found = buffers.embedding, buffers.job_embedding, buffers.summary
-    if len(seen[0]) < LARGE or not _embed_distinct(seen, num_jobs, network, buffers, found):
-        _embed_jobs(seen, num_jobs, network, buffers, found)
+    embeddings = buffers.embedding, buffers.job_embedding, buffers.summary
+    if len(seen[0]) < LARGE or not _embed_distinct(seen, num_jobs, network, buffers, embeddings):
+        _embed_jobs(seen, num_jobs, network, buffers, embeddings)
     for k in range(network.width):
         buffers.x[0, k] = 0.0
     for job in range(num_jobs):
@@ -135,8 +135,8 @@ def _embed_distinct(seen, num_jobs, network, buffers, found):
     keys, first = np.empty(num_jobs, np.uint64), np.empty(num_jobs + 1, np.int64)
     if not _find_keys(features.view(np.uint32), stage_job, unfinished, messages, keys, first):
         return False
-    number, distinct = np.empty(num_jobs, np.int32), np.empty(num_jobs, np.int32)
-    num_distinct = _number_keys(keys, number, distinct)
+    key_index, distinct = np.empty(num_jobs, np.int32), np.empty(num_jobs, np.int32)
+    num_distinct = _number_keys(keys, key_index, distinct)
     if num_distinct > MOST_DISTINCT * num_jobs:
         return False
 
@@ -162,7 +162,7 @@ def _embed_distinct(seen, num_jobs, network, buffers, found):
     for message in range(len(messages)):
         receiver, sender = messages[message, 1], messages[message, 2]
         job = stage_job[receiver]
-        if distinct[number[job]] == job:
+        if distinct[key_index[job]] == job:
             its_messages[num_messages, 0] = messages[message, 0]
             its_messages[num_messages, 1], its_messages[num_messages, 2] = row_of[receiver], row_of[sender]
             num_messages += 1
@@ -173,10 +173,10 @@ def _embed_distinct(seen, num_jobs, network, buffers, found):
     _embed_jobs(of_distinct, num_distinct, network, buffers, (rows, jobs, summaries))
     embedding, job_embedding, summary = found
     for job in range(num_jobs):
-        copy_row(jobs, number[job], width, job_embedding, job, 0)
-        copy_row(summaries, number[job], width, summary, job, 0)
+        copy_row(jobs, key_index[job], width, job_embedding, job, 0)
+        copy_row(summaries, key_index[job], width, summary, job, 0)
         for stage in range(first[job], first[job + 1]):
-            copy_row(rows, begin[number[job]] + stage - first[job], width, embedding, stage, 0)
+            copy_row(rows, begin[key_index[job]] + stage - first[job], width, embedding, stage, 0)
     return True
 
 
@@ -219,8 +219,8 @@ def _find_keys(bits, stage_job, unfinished, messages, keys, first):
     """
     num_columns, num_jobs, job = bits.shape[1], len(keys), 0
     first[0] = 0
-    for each in range(num_jobs):
-        keys[each] = SEED
+    for index in range(num_jobs):
+        keys[index] = SEED
     for stage in range(len(stage_job)):
         if stage_job[stage] < job:
             return False

@@ -8,10 +8,10 @@ The functions take these arguments:
 
 - ``offer``: ``Offer``, the offered executors and constants of the cluster.
 - ``jobs``, ``classes``: all job rows and executor class rows of the observation.
-- ``own``: row of the class of the offered executors.
+- ``offered_class``: row of the class of the offered executors.
 - ``job``, ``stage``: row of the job, row of the stage.
 - ``work``: ``graphs.WORK`` record of the job, sums over its stages.
-- ``number``, ``place``: index of the job, index of the stage in the observation.
+- ``job_index``, ``stage_index``: index of the job, index of the stage in the observation.
 - ``useful``: float64 [J, 2], useful parallelism of each job alone, at each of ``scheduler.COST_EXPONENTS``.
 - ``rule_price``: float64, the rule's cost exponent of executors; 0 if no feature needs it.
 - ``rule_limits``: int64 [J], the rule's parallelism limit of each job; empty if no feature needs it.
@@ -64,9 +64,9 @@ class Offer(NamedTuple):
 
 #: Level of a feature -> arguments that determine this level.
 _ARGUMENTS = {
-    "cluster": ("offer", "jobs", "classes", "own", "rule_price"),
-    "job": ("job", "number", "work", "useful", "rule_limits"),
-    "stage": ("stage", "place", "rule_away"),
+    "cluster": ("offer", "jobs", "classes", "offered_class", "rule_price"),
+    "job": ("job", "job_index", "work", "useful", "rule_limits"),
+    "stage": ("stage", "stage_index", "rule_away"),
 }
 
 
@@ -169,9 +169,9 @@ def ready(stage):
 
 
 @feature("1 or -1", signed=True, name="next")
-def is_next(job, place):
+def is_next(job, stage_index):
     """1 for the job's stage that heuristics would run next (``Observation.next_stage``), else -1."""
-    return 1.0 if job.next_stage == place else -1.0
+    return 1.0 if job.next_stage == stage_index else -1.0
 
 
 @feature("tasks", log=True)
@@ -181,7 +181,7 @@ def delay_tasks(stage, offer):
 
 
 @feature("share", signed=True)
-def unused_cpu(stage, own, classes):
+def unused_cpu(stage, offered_class, classes):
     """CPU of an offered executor that a task of the stage leaves unused, as a share of the largest class.
 
     Negative if the task does not fit.
@@ -189,16 +189,16 @@ def unused_cpu(stage, own, classes):
     largest = 0.0
     for kind in classes:
         largest = max(largest, kind.cpu)
-    return (own.cpu - stage.cpu) / (largest if largest > 0 else 1.0)
+    return (offered_class.cpu - stage.cpu) / (largest if largest > 0 else 1.0)
 
 
 @feature("share", signed=True)
-def unused_memory(stage, own, classes):
+def unused_memory(stage, offered_class, classes):
     """Memory of an offered executor that a task of the stage leaves unused, as a share of the largest class."""
     largest = 0.0
     for kind in classes:
         largest = max(largest, kind.memory)
-    return (own.memory - stage.memory) / (largest if largest > 0 else 1.0)
+    return (offered_class.memory - stage.memory) / (largest if largest > 0 else 1.0)
 
 
 @feature("share")
@@ -211,16 +211,16 @@ def covering_share(stage, offer, classes):
 def free_covering_executors(stage, offer, classes):
     """Free executors of other classes on which the stage fits."""
     free = 0.0
-    for number in range(len(classes)):
-        if number != offer.executor_class and covers(classes[number], stage):
-            free += classes[number].free
+    for index in range(len(classes)):
+        if index != offer.executor_class and covers(classes[index], stage):
+            free += classes[index].free
     return free
 
 
 @feature("1 to -3", signed=True, name="rule")
-def by_rule(place, rule_away):
+def by_rule(stage_index, rule_away):
     """1 for the stage that the rule would run next, less for stages that it would run later."""
-    return 1.0 - rule_away[place] if len(rule_away) else 0.0
+    return 1.0 - rule_away[stage_index] if len(rule_away) else 0.0
 
 
 @feature("logarithm")
@@ -263,9 +263,9 @@ def job_executors(job):
 
 
 @feature("1 or -1", signed=True)
-def local(number, offer):
+def local(job_index, offer):
     """1 if the offered executors belong to the job, else -1."""
-    return 1.0 if number == offer.source else -1.0
+    return 1.0 if job_index == offer.source else -1.0
 
 
 @feature("ms", 10_000, log=True)
@@ -294,22 +294,22 @@ def fitting_share(work):
 
 
 @feature("executors", 4)
-def rule_executors(number, work, offer, rule_limits):
+def rule_executors(job_index, work, offer, rule_limits):
     """Executors that the rule would give the job: at least those it holds, at most those plus the offered ones."""
-    limit = rule_limits[number] if len(rule_limits) else work.held
+    limit = rule_limits[job_index] if len(rule_limits) else work.held
     return min(max(limit, work.held), work.held + offer.offered)
 
 
 @feature("executors", 4)
-def thrifty_executors(number, useful):
+def thrifty_executors(job_index, useful):
     """Useful parallelism of the job alone, at a high cost exponent of executors."""
-    return useful[number, 0]
+    return useful[job_index, 0]
 
 
 @feature("executors", 4)
-def fast_executors(number, useful):
+def fast_executors(job_index, useful):
     """Useful parallelism of the job alone, at a low cost exponent of executors."""
-    return useful[number, 1]
+    return useful[job_index, 1]
 
 
 # Cluster features.
@@ -334,9 +334,9 @@ def present_share(offer):
 
 
 @feature("share")
-def larger_share(offer, own, classes):
+def larger_share(offer, offered_class, classes):
     """Share of the cluster's executors that are at least as large as the offered ones."""
-    return _share_covering(own, offer, classes)
+    return _share_covering(offered_class, offer, classes)
 
 
 @feature("1 or -1", signed=True)
@@ -375,13 +375,13 @@ def _make_fill(level: str) -> Any:
     """Compile a function that computes the features of one level; those of stages, which are many, only if used."""
     arguments = [name for names in _ARGUMENTS.values() for name in names]
     lines = [
-        f"    {f'if uses[{number}]: ' * (level == 'stage')}"
-        f"values[{number}] = {entry.function}({', '.join(entry.arguments)})"
-        for number, entry in enumerate(FEATURES.values())
+        f"    {f'if uses[{index}]: ' * (level == 'stage')}"
+        f"values[{index}] = {entry.function}({', '.join(entry.arguments)})"
+        for index, entry in enumerate(FEATURES.values())
         if entry.level == level
     ]
-    known = arguments[: arguments.index(_ARGUMENTS[level][-1]) + 1]
-    source = f"def fill_{level}(values, uses, {', '.join(known)}):\n" + "\n".join(lines)
+    parameters = arguments[: arguments.index(_ARGUMENTS[level][-1]) + 1]
+    source = f"def fill_{level}(values, uses, {', '.join(parameters)}):\n" + "\n".join(lines)
     # With this file name, Numba caches the compiled code beside this file.
     exec(compile(source, __file__, "exec"), globals())
     return inner(globals()[f"fill_{level}"], inline="always")  # since a call with many arrays is slow
@@ -421,33 +421,35 @@ class Columns(NamedTuple):
 
 def make_columns(stage_features: Sequence[Feature], job_features: Sequence[Feature]) -> Columns:
     """Return the ``Columns`` of a policy's features of stages and of jobs."""
-    numbers, levels = {name: number for number, name in enumerate(FEATURES)}, [*_ARGUMENTS]
+    indices, levels = {name: index for index, name in enumerate(FEATURES)}, [*_ARGUMENTS]
     uses, rows, ends = np.zeros(CUSTOM, np.bool_), [], []
     for features in (stage_features, job_features):
         for level in levels:
             for column, feature in enumerate(features):
                 # Custom features are written later, so that their level does not matter.
-                own = FEATURES[feature.name].level if feature.name in FEATURES else levels[0]
-                if own == level:
-                    number = numbers.get(feature.name, CUSTOM)
-                    uses[number : number + 1] = True
-                    rows.append((column, number, feature.log, feature.scale))
+                feature_level = FEATURES[feature.name].level if feature.name in FEATURES else levels[0]
+                if feature_level == level:
+                    index = indices.get(feature.name, CUSTOM)
+                    uses[index : index + 1] = True
+                    rows.append((column, index, feature.log, feature.scale))
             ends.append(len(rows))
     logarithms = np.zeros(NUM_LOGARITHMS, LOGARITHM)
     return Columns(np.array(rows, COLUMN), np.array(ends), uses, logarithms)
 
 
 @inner(arrays=True)
-def describe(jobs, stages, classes, offer, work, useful, rule_price, rule_limits, rule_away, columns, place):
-    """Compute scaled features of the stages at ``place``, float32 [S, F], and of all jobs, float32 [J, F_job]."""
+def describe(
+    jobs, stages, classes, offer, work, useful, rule_price, rule_limits, rule_away, columns, stage_index
+):
+    """Compute scaled features of the stages with these indices, float32 [S, F], and of all jobs, float32 [J, F_job]."""
     num_columns = columns.ends[2]
-    features = np.empty((place.size, num_columns), np.float32)
+    features = np.empty((stage_index.size, num_columns), np.float32)
     job_features = np.empty((len(jobs), columns.ends[5] - num_columns), np.float32)
     values, of_job = np.zeros(CUSTOM + 1), np.empty((1, num_columns), np.float32)
-    number = np.empty(1)
-    scratch = values, of_job, number, number.view(np.uint64)
+    float_cell = np.empty(1)
+    scratch = values, of_job, float_cell, float_cell.view(np.uint64)
     _fill(
-        jobs, stages, classes, offer, work, useful, rule_price, rule_limits, rule_away, columns, place,
+        jobs, stages, classes, offer, work, useful, rule_price, rule_limits, rule_away, columns, stage_index,
         features, job_features, scratch,
     )  # fmt: skip
     return features, job_features
@@ -455,10 +457,10 @@ def describe(jobs, stages, classes, offer, work, useful, rule_price, rule_limits
 
 @inner
 def _fill(
-    jobs, stages, classes, offer, work, useful, rule_price, rule_limits, rule_away, columns, place,
+    jobs, stages, classes, offer, work, useful, rule_price, rule_limits, rule_away, columns, stage_index,
     features, job_features, scratch,
 ):  # fmt: skip
-    ends, uses, own, values, of_job = (
+    ends, uses, offered_class, values, of_job = (
         columns.ends,
         columns.uses,
         classes[offer.executor_class],
@@ -466,19 +468,21 @@ def _fill(
         scratch[1],
     )
     num_columns = ends[2]
-    _fill_cluster(values, uses, offer, jobs, classes, own, rule_price)
+    _fill_cluster(values, uses, offer, jobs, classes, offered_class, rule_price)
     _scale(columns, 0, ends[0], scratch, of_job, 0)
     row = 0
-    for number in range(len(jobs)):
-        job, sums = jobs[number], work[number]
-        _fill_job(values, uses, offer, jobs, classes, own, rule_price, job, number, sums, useful, rule_limits)
+    for index in range(len(jobs)):
+        job, sums = jobs[index], work[index]
+        _fill_job(
+            values, uses, offer, jobs, classes, offered_class, rule_price, job, index, sums, useful, rule_limits,
+        )  # fmt: skip
         _scale(columns, ends[0], ends[1], scratch, of_job, 0)
-        _scale(columns, num_columns, ends[5], scratch, job_features, number)
-        while row < place.size and stages[place[row]].job == number:
-            stage = stages[place[row]]
+        _scale(columns, num_columns, ends[5], scratch, job_features, index)
+        while row < stage_index.size and stages[stage_index[row]].job == index:
+            stage = stages[stage_index[row]]
             _fill_stage(
-                values, uses, offer, jobs, classes, own, rule_price, job, number, sums, useful, rule_limits,
-                stage, place[row], rule_away,
+                values, uses, offer, jobs, classes, offered_class, rule_price, job, index, sums, useful, rule_limits,
+                stage, stage_index[row], rule_away,
             )  # fmt: skip
             copy_row(of_job, 0, num_columns, features, row, 0)
             _scale(columns, ends[1], num_columns, scratch, features, row)
@@ -488,17 +492,17 @@ def _fill(
 @inner
 def _scale(columns, begin, end, scratch, target, row):
     """Write the scaled values of the columns ``begin`` to ``end`` to a row of ``target``."""
-    values, _, number, bits = scratch
+    values, _, float_cell, bits = scratch
     row = np.uint64(row)
     for k in range(np.uint64(begin), np.uint64(end)):
         column = columns.rows[k]
         scaled = values[column.feature] / column.scale
         if column.log:
-            number[0] = scaled
+            float_cell[0] = scaled
             # Multiplicative hashing: the product's first bits depend on all bits of the number.
             folded = (bits[0] ^ bits[0] >> HALF) & LOW
-            known = columns.logarithms[folded * HASH_FACTOR >> HASH_SHIFT]
-            if known.x != scaled:  # log(1 + 0) = 0, so that an empty cache is correct
-                known.x, known.log = scaled, math.log1p(scaled)
-            scaled = known.log
+            cached = columns.logarithms[folded * HASH_FACTOR >> HASH_SHIFT]
+            if cached.x != scaled:  # log(1 + 0) = 0, so that an empty cache is correct
+                cached.x, cached.log = scaled, math.log1p(scaled)
+            scaled = cached.log
         target[row, column.column] = scaled

@@ -56,7 +56,7 @@ class Graphs(NamedTuple):
         job_features: float32 [J, F_job], scaled features of jobs.
         stage_job: int32 [S], job of each stage.
         unfinished: bool [S], whether each stage is unfinished.
-        place: int32 [S], index of each stage in the observation's arrays, ascending.
+        stage_index: int32 [S], index of each stage in the observation's arrays, ascending.
         low: int32 [S], number of executors of the stage's job (of the stage if limits are per stage), or one less if
             waiting is a choice; valid limits are larger.
         high: int32 [S], largest valid limit; larger than ``low`` if and only if the stage may be chosen.
@@ -71,7 +71,7 @@ class Graphs(NamedTuple):
     job_features: NDArray[np.float32]
     stage_job: NDArray[np.int32]
     unfinished: NDArray[np.bool_]
-    place: NDArray[np.int32]
+    stage_index: NDArray[np.int32]
     low: NDArray[np.int32]
     high: NDArray[np.int32]
     messages: NDArray[np.int32]
@@ -87,12 +87,12 @@ class Graphs(NamedTuple):
         Args:
             stage: int [B], index of the stage in each observation's arrays.
         """
-        spread = int(self.place.max(initial=0)) + 1
+        spread = int(self.stage_index.max(initial=0)) + 1
         owner = np.repeat(np.arange(self.num_graphs), np.diff(self.first_stage))
-        found: NDArray[np.int64] = np.searchsorted(
-            owner * spread + self.place, np.arange(self.num_graphs) * spread + stage
+        rows: NDArray[np.int64] = np.searchsorted(
+            owner * spread + self.stage_index, np.arange(self.num_graphs) * spread + stage
         )
-        return found
+        return rows
 
     @staticmethod
     def concatenate(parts: Sequence[Graphs]) -> Graphs:
@@ -123,7 +123,7 @@ class Graphs(NamedTuple):
 
 
 _POINTERS = {
-    "first_stage": ("features", "stage_job", "unfinished", "place", "low", "high"),
+    "first_stage": ("features", "stage_job", "unfinished", "stage_index", "low", "high"),
     "first_job": ("job_features",),
     "first_message": ("messages",),
 }
@@ -204,7 +204,7 @@ def make_graph(rows, offered, rule, profiles, constants, spec):
     offer = _make_offer(classes, offered, rule_stage, ClusterConstants(*constants))
     _check(jobs, stages, classes, offer, rule_limits, rule_away, profiles)
     work = _sum_work(jobs, stages, classes[offer.executor_class], offer)
-    place, stage_job, unfinished = _rows(stages, spec.finished_stages)
+    stage_index, stage_job, unfinished = _rows(stages, spec.finished_stages)
     columns = Columns(*spec.columns)
     features, job_features = describe(
         jobs,
@@ -217,48 +217,51 @@ def make_graph(rows, offered, rule, profiles, constants, spec):
         rule_limits,
         rule_away,
         columns,
-        place,
+        stage_index,
     )
-    messages = _messages(jobs, len(stages), profiles, place)
+    messages = _messages(jobs, len(stages), profiles, stage_index)
 
-    low, high = np.empty(place.size, np.int32), np.empty(place.size, np.int32)
+    low, high = np.empty(stage_index.size, np.int32), np.empty(stage_index.size, np.int32)
     guarded_low, guarded_high = np.empty(0, np.int32), np.empty(0, np.int32)
     masked = np.zeros(len(stages), np.bool_)
-    num_answers = _limit(stages, offer, work, spec, place, masked, offer.can_wait, low, high)
+    num_answers = _limit(stages, offer, work, spec, stage_index, masked, offer.can_wait, low, high)
     if offer.can_guard and _has_work(jobs, stages, offer, work):
         _mask_late(jobs, stages, profiles, offer.guard_wait_ms, masked)
         if offer.rule_stage >= 0:
             masked[offer.rule_stage] = False
         if spec.guard:
-            num_answers = _limit(stages, offer, work, spec, place, masked, False, low, high)
+            num_answers = _limit(stages, offer, work, spec, stage_index, masked, False, low, high)
         else:
-            guarded_low, guarded_high = np.empty(place.size, np.int32), np.empty(place.size, np.int32)
-            if _limit(stages, offer, work, spec, place, masked, False, guarded_low, guarded_high) == 0:
+            guarded_low, guarded_high = (
+                np.empty(stage_index.size, np.int32),
+                np.empty(stage_index.size, np.int32),
+            )
+            if _limit(stages, offer, work, spec, stage_index, masked, False, guarded_low, guarded_high) == 0:
                 guarded_low, guarded_high = np.empty(0, np.int32), np.empty(0, np.int32)
     first_stage, first_job, first_message = (
         np.zeros(2, np.int64),
         np.zeros(2, np.int64),
         np.zeros(2, np.int64),
     )
-    first_stage[1], first_job[1], first_message[1] = place.size, len(jobs), len(messages)
+    first_stage[1], first_job[1], first_message[1] = stage_index.size, len(jobs), len(messages)
     first = first_stage, first_job, first_message
-    graph = Graphs(*first, features, job_features, stage_job, unfinished, place, low, high, messages)
+    graph = Graphs(*first, features, job_features, stage_job, unfinished, stage_index, low, high, messages)
     return graph, num_answers, guarded_low, guarded_high
 
 
 @inner
 def _make_offer(classes, offered, rule_stage, constants):
     """Return the ``Offer``, from the values of an observation and the constants of its cluster."""
-    count, executor_class, source, time_ms, last_call = offered
+    count, offered_class, source, time_ms, last_call = offered
     num_executors = 0
-    for each in classes:
-        num_executors += each.executors
+    for executor_class in classes:
+        num_executors += executor_class.executors
     asked_again = constants.offers_again and not last_call
     # The guard does not overrule a rule that leaves the executors idle; its thresholds differ slightly.
     rule_rests = constants.asks_rule and rule_stage < 0
     return Offer(
         count,
-        executor_class,
+        offered_class,
         source,
         num_executors,
         constants.configured,
@@ -311,9 +314,9 @@ def _check(jobs, stages, classes, offer, rule_limits, rule_away, profiles):
 def _sum_work(jobs, stages, own, offer):
     """Return sums over the stages of each live job, ``WORK`` records [J]."""
     work = np.zeros(len(jobs), WORK)
-    for number in range(len(jobs)):
-        executors = jobs[number].executors
-        work[number].held = max(executors - offer.offered if number == offer.source else executors, 0)
+    for job in range(len(jobs)):
+        executors = jobs[job].executors
+        work[job].held = max(executors - offer.offered if job == offer.source else executors, 0)
     for stage in stages:
         sums = work[stage.job]
         unclaimed_ms = stage.unclaimed_tasks * stage.mean_task_ms
@@ -330,18 +333,22 @@ def _sum_work(jobs, stages, own, offer):
 def _rows(stages, finished_stages):
     """Return, for the stages in the graph, ascending: index, job, and whether the stage is unfinished."""
     most, size = len(stages), 0
-    place, job, unfinished = np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.bool_)
-    for number in range(most):
-        stage = stages[number]
+    stage_index, job, unfinished = (
+        np.empty(most, np.int32),
+        np.empty(most, np.int32),
+        np.empty(most, np.bool_),
+    )
+    for index in range(most):
+        stage = stages[index]
         is_unfinished = stage.finished_tasks < stage.num_tasks
         if finished_stages or is_unfinished:
-            place[size], job[size], unfinished[size] = number, stage.job, is_unfinished
+            stage_index[size], job[size], unfinished[size] = index, stage.job, is_unfinished
             size += 1
-    return place[:size].copy(), job[:size].copy(), unfinished[:size].copy()
+    return stage_index[:size].copy(), job[:size].copy(), unfinished[:size].copy()
 
 
 @inner(arrays=True)
-def _messages(jobs, num_stages, profiles, place):
+def _messages(jobs, num_stages, profiles, stage_index):
     """Return the messages between stages in the graph, by step over all jobs, so that steps are large batches.
 
     Usually a message from a finished stage goes to a finished stage; not if Spark repeats a stage with lost output.
@@ -349,8 +356,8 @@ def _messages(jobs, num_stages, profiles, place):
     row_of = np.empty(num_stages, dtype=np.int32)
     for stage in range(num_stages):
         row_of[stage] = -1
-    for row in range(place.size):
-        row_of[place[row]] = row
+    for row in range(stage_index.size):
+        row_of[stage_index[row]] = row
     first, messages = profiles.first_message, profiles.messages
     num_steps = 0
     for m in range(len(messages)):
@@ -377,19 +384,19 @@ def _messages(jobs, num_stages, profiles, place):
 
 
 @inner(arrays=True)
-def _limit(stages, offer, work, spec, place, masked, can_wait, low, high):
-    """Fill in ``low`` and ``high`` of the stages at ``place``, and return the number of different decisions.
+def _limit(stages, offer, work, spec, stage_index, masked, can_wait, low, high):
+    """Fill in ``low`` and ``high`` of the stages with these indices, and return the number of different decisions.
 
     Args:
         masked: bool [number of stages], stages that must not be chosen.
         can_wait: whether leaving the executors idle is a choice.
     """
     num_answers, of_stage = 0, spec.limit_kind == STAGE
-    for row in range(place.size):
-        stage = stages[place[row]]
+    for row in range(stage_index.size):
+        stage = stages[stage_index[row]]
         lowest = stage.running_executors if of_stage else work[stage.job].held
         low[row] = high[row] = lowest
-        if stage.schedulable == 0 or masked[place[row]]:
+        if stage.schedulable == 0 or masked[stage_index[row]]:
             continue
         highest = (
             offer.num_executors if spec.all_limits else lowest + min(offer.offered, stage.unclaimed_tasks)
@@ -435,5 +442,5 @@ def _mask_late(jobs, stages, profiles, wait_ms, masked):
             parent, child = stages[first + profiles.messages[m, 1]], first + profiles.messages[m, 2]
             is_open = parent.finished_tasks < parent.num_tasks
             masked[child] |= is_open and parent.mean_task_ms > wait_ms
-    for place in range(len(stages)):
-        masked[place] &= stages[place].ready_rank < 0
+    for index in range(len(stages)):
+        masked[index] &= stages[index].ready_rank < 0

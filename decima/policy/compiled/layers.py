@@ -47,7 +47,7 @@ def _block(rows: int, lanes: int) -> Callable[..., Any]:
         def build(context: Any, builder: Any, signature: Any, values: Any) -> Any:
             x, row, weights, column, out, slope = values
             x, weights, out = (
-                _Array(context, builder, signature.args[place], values[place]) for place in (0, 2, 4)
+                _Array(context, builder, signature.args[index], values[index]) for index in (0, 2, 4)
             )
 
             def spread(value: Any) -> Any:
@@ -60,15 +60,15 @@ def _block(rows: int, lanes: int) -> Callable[..., Any]:
             sums = [cgutils.alloca_once_value(builder, bias) for _ in here]
             with cgutils.for_range(builder, num_in) as loop:
                 these = builder.load(weights.pointer(loop.index, column, vector), align=4)
-                for each, total in zip(here, sums, strict=True):
-                    value = spread(builder.load(x.pointer(each, loop.index, ir.FloatType())))
+                for row_index, total in zip(here, sums, strict=True):
+                    value = spread(builder.load(x.pointer(row_index, loop.index, ir.FloatType())))
                     product = builder.fmul(value, these, flags=CONTRACT)
                     builder.store(builder.fadd(builder.load(total), product, flags=CONTRACT), total)
-            for each, total in zip(here, sums, strict=True):
+            for row_index, total in zip(here, sums, strict=True):
                 value = builder.load(total)
                 is_positive = builder.fcmp_ordered(">", value, vector(None))
                 value = builder.select(is_positive, value, builder.fmul(spread(slope), value))
-                builder.store(value, out.pointer(each, column, vector), align=4)
+                builder.store(value, out.pointer(row_index, column, vector), align=4)
             return context.get_dummy_value()
 
         if not weights.layout == out.layout == "C":
@@ -85,16 +85,16 @@ class _Array:
         array = context.make_array(kind)(context, builder, value)
         self._tools, self._data, self._layout = (context, builder), array.data, kind.layout
         self._shape, self._strides = (
-            cgutils.unpack_tuple(builder, each, 2) for each in (array.shape, array.strides)
+            cgutils.unpack_tuple(builder, pair, 2) for pair in (array.shape, array.strides)
         )
         self.length = self._shape[0]
 
     def pointer(self, i: Any, j: Any, kind: Any) -> Any:
         context, builder = self._tools
-        found = cgutils.get_item_pointer2(
+        pointer = cgutils.get_item_pointer2(
             context, builder, self._data, self._shape, self._strides, self._layout, [i, j]
         )
-        return builder.bitcast(found, kind.as_pointer())
+        return builder.bitcast(pointer, kind.as_pointer())
 
 
 _many_by_16, _few_by_16, _one_by_16 = (_block(rows, 16) for rows in (MANY, FEW, 1))
@@ -211,8 +211,8 @@ def apply_part(network, part, x, num_rows, out, between):
     if first == end:
         _check_buffer(out, num_rows, network.width)
         for row in range(num_rows):
-            for place in range(network.width):
-                out[row, place] = x[row, place]
+            for column in range(network.width):
+                out[row, column] = x[row, column]
     for layer in range(first, end):
         num_in, num_out, offset = network.layers[layer]
         matrix = network.weights[offset : offset + (num_in + 1) * num_out].reshape(num_in + 1, num_out)

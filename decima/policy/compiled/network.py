@@ -53,14 +53,14 @@ def decide(rows, offered, rule, profiles, constants, spec, network, uniforms, gr
         limit = graph.high[row]
     if row >= 0:
         jobs, stages, _ = rows
-        stage, job = stages[graph.place[row]], graph.stage_job[row]
+        stage, job = stages[graph.stage_index[row]], graph.stage_job[row]
         held = jobs[job].executors - (offered[0] if job == offered[2] else 0)
         job_limit = limit + (held - stage.running_executors if network.limit_kind == STAGE else 0)
         if job_limit <= held:
             job_limit = 0
-    place = graph.place[row] if row >= 0 else -1
+    stage_index = graph.stage_index[row] if row >= 0 else -1
     kept = graph if keeps_graph else None
-    return num_answers, place, limit, job_limit, log_probability, is_guarded, kept
+    return num_answers, stage_index, limit, job_limit, log_probability, is_guarded, kept
 
 
 @compiled
@@ -91,7 +91,7 @@ def act(graphs, network, uniforms, greedy, guarded_low, guarded_high):
         row, chosen, log_of_both, is_guarded = _choose_in(
             graphs, graph, network, buffers, uniforms[graph], greedy, guarded_low, guarded_high
         )
-        stage[graph] = graphs.place[row] if row >= 0 else -1
+        stage[graph] = graphs.stage_index[row] if row >= 0 else -1
         limit[graph], log_probability[graph], guarded[graph] = chosen, log_of_both, is_guarded
     return stage, limit, log_probability, guarded
 
@@ -127,7 +127,7 @@ def check_graphs(graphs, network, uniforms, guarded_low, guarded_high):
     num_guarded = len(guarded_low)
     fits = (
         len(graphs.stage_job) == len(graphs.unfinished) == len(graphs.low) == len(graphs.high) == num_stages
-        and len(graphs.place) == num_stages
+        and len(graphs.stage_index) == num_stages
         and len(guarded_high) == num_guarded
         and (num_guarded == 0 or num_guarded == num_stages)
         and _is_split(graphs.first_stage, size, num_stages)
@@ -263,8 +263,8 @@ def _choose_limit(graphs, graph, row, lowest, highest, network, buffers, uniform
         for k in range(num_limits):
             scores[k] = buffers.result[k, 0]
     if network.rule_limit_weight:
-        own = graphs.job_features[graphs.first_job[graph] + graphs.stage_job[row]]
-        ruled = own[network.rule_limit_column] * network.rule_limit_scale
+        job_features = graphs.job_features[graphs.first_job[graph] + graphs.stage_job[row]]
+        ruled = job_features[network.rule_limit_column] * network.rule_limit_scale
         for k in range(num_limits):
             away = abs(np.float32(lowest + k + 1) - ruled) / network.limit_scale
             scores[k] -= network.rule_limit_weight * away

@@ -256,9 +256,9 @@ class Graphene(Tetris):
         plans, num_tasks = self._plans(observation), observation.num_tasks[stages][:, None]
         planned = plans.planned[stages][:, None]
         tasks = num_tasks - observation.unclaimed_tasks[stages][:, None] + next_tasks
-        place = np.minimum(tasks * planned // num_tasks, planned - 1)
-        found: NDArray[np.float64] = plans.priority[plans.first[stages][:, None] + place]
-        return found
+        planned_task = np.minimum(tasks * planned // num_tasks, planned - 1)
+        urgency: NDArray[np.float64] = plans.priority[plans.first[stages][:, None] + planned_task]
+        return urgency
 
 
 def project_of(profile: JobProfile, config: ClusterConfig) -> Project:
@@ -267,9 +267,14 @@ def project_of(profile: JobProfile, config: ClusterConfig) -> Project:
     Executor classes are sorted by memory, then CPU. Resource k is the number of executors at least as large as class k.
     A task takes one unit of each resource up to its smallest fitting class, so that no plan exceeds the executors.
     """
-    classes = sorted(config.executor_classes, key=lambda each: (each.memory, each.cpu))
-    at_least = np.cumsum([each.count for each in classes][::-1])[::-1]
-    least = [next(k for k, each in enumerate(classes) if each.fits(stage)) for stage in profile.stages]
+    classes = sorted(
+        config.executor_classes, key=lambda executor_class: (executor_class.memory, executor_class.cpu)
+    )
+    at_least = np.cumsum([executor_class.count for executor_class in classes][::-1])[::-1]
+    least = [
+        next(k for k, executor_class in enumerate(classes) if executor_class.fits(stage))
+        for stage in profile.stages
+    ]
     tasks = np.array([stage.num_tasks for stage in profile.stages])
     planned = np.minimum(tasks, MOST_TASKS)
     mean_ms = np.array([stage.durations.mean_ms for stage in profile.stages])
@@ -368,8 +373,18 @@ def troublesome_stages(
     mean_ms = np.array([stage.durations.mean_ms for stage in stages])
     tasks = np.array([stage.num_tasks for stage in stages])
     needs = np.array([(stage.cpu, stage.memory) for stage in stages])
-    capacity = np.array([(each.count * each.cpu, each.count * each.memory) for each in classes]).sum(axis=0)
-    fitting = np.array([sum(each.count for each in classes if each.fits(stage)) for stage in stages])
+    capacity = np.array(
+        [
+            (executor_class.count * executor_class.cpu, executor_class.count * executor_class.memory)
+            for executor_class in classes
+        ]
+    ).sum(axis=0)
+    fitting = np.array(
+        [
+            sum(executor_class.count for executor_class in classes if executor_class.fits(stage))
+            for stage in stages
+        ]
+    )
     work = tasks * (needs / np.maximum(capacity, 1e-12)).max(axis=1)
     packs = work / np.ceil(tasks / np.maximum(fitting, 1))
     chosen = (mean_ms >= long * mean_ms.max()) | (packs <= fragmented)
@@ -388,7 +403,8 @@ def _trouble(profile: JobProfile, config: ClusterConfig, long: float, fragmented
     parents = profile.parents
     # Parents are enough instead of ancestors, as all stages between two troublesome stages are troublesome.
     first = [
-        bool(each) and not chosen[list(above)].any() for each, above in zip(chosen, parents, strict=True)
+        bool(is_chosen) and not chosen[list(above)].any()
+        for is_chosen, above in zip(chosen, parents, strict=True)
     ]
     return _Trouble(chosen, np.array(first))
 

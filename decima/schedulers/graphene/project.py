@@ -69,12 +69,16 @@ class Project:
         if len(self.parents) != n:
             raise PlanError(f"parents: expected a sequence of {n} stages, got {len(self.parents)}")
         try:
-            parents = tuple(tuple(sorted({index(parent) for parent in each})) for each in self.parents)
+            parents = tuple(
+                tuple(sorted({index(parent) for parent in stage_parents})) for stage_parents in self.parents
+            )
         except TypeError:
             raise PlanError("parents: expected numbers of stages") from None
-        for stage, each in enumerate(parents):
-            if each and not 0 <= each[0] <= each[-1] < n:
-                raise PlanError(f"stage {stage}: expected parents from 0 to {n - 1}, got {list(each)}")
+        for stage, stage_parents in enumerate(parents):
+            if stage_parents and not 0 <= stage_parents[0] <= stage_parents[-1] < n:
+                raise PlanError(
+                    f"stage {stage}: expected parents from 0 to {n - 1}, got {list(stage_parents)}"
+                )
         checked = durations, demands, capacity, parents, num_tasks.astype(np.int64)
         names = ("durations", "demands", "capacity", "parents", "num_tasks")
         for name, value in zip(names, checked, strict=True):
@@ -92,11 +96,11 @@ class Project:
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
         """Children of each stage."""
-        found: list[list[int]] = [[] for _ in self.parents]
+        children: list[list[int]] = [[] for _ in self.parents]
         for stage, parents in enumerate(self.parents):
             for parent in parents:
-                found[parent].append(stage)
-        return tuple(map(tuple, found))
+                children[parent].append(stage)
+        return tuple(map(tuple, children))
 
     @cached_property
     def order(self) -> NDArray[np.int64]:
@@ -165,8 +169,10 @@ class Project:
 
     def part(self, stages: NDArray[np.int64]) -> Project:
         """Return the project of some stages, renumbered in this order, as if the other stages were complete."""
-        place = {int(stage): number for number, stage in enumerate(stages)}
-        parents = [[place[each] for each in self.parents[stage] if each in place] for stage in stages]
+        new_index = {int(stage): index for index, stage in enumerate(stages)}
+        parents = [
+            [new_index[parent] for parent in self.parents[stage] if parent in new_index] for stage in stages
+        ]
         durations, demands, num_tasks = self.durations[stages], self.demands[stages], self.num_tasks[stages]
         return Project(durations, demands, self.capacity, parents, num_tasks)
 
@@ -238,18 +244,18 @@ def tasks_in_order(project: Project, times: NDArray[np.float64]) -> NDArray[np.i
 
 def _numbers(name: str, values: ArrayLike, dimensions: int) -> NDArray[np.float64]:
     try:
-        numbers = np.ascontiguousarray(values, np.float64)
+        array = np.ascontiguousarray(values, np.float64)
     except (TypeError, ValueError):
         raise PlanError(f"{name}: expected numbers") from None
-    if numbers.ndim != dimensions:
-        raise PlanError(f"{name}: expected an array of {dimensions} dimensions, got {numbers.ndim}")
-    wrong = numbers[~(np.isfinite(numbers) & (numbers >= 0))]
+    if array.ndim != dimensions:
+        raise PlanError(f"{name}: expected an array of {dimensions} dimensions, got {array.ndim}")
+    wrong = array[~(np.isfinite(array) & (array >= 0))]
     if wrong.size:
         raise PlanError(f"{name}: expected finite numbers of at least 0, got {wrong[0]:g}")
-    return numbers
+    return array
 
 
 def _rows(rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return row starts, int64 [n + 1], and the concatenated rows (compressed sparse rows)."""
     begins = np.cumsum([0, *map(len, rows)])
-    return begins, np.array([each for row in rows for each in row], np.int64)
+    return begins, np.array([entry for row in rows for entry in row], np.int64)

@@ -140,11 +140,11 @@ def list_schedule(dag, priority, aligned):
             running[num_running] = task
             num_running += 1
         now = np.inf
-        for place in range(num_running):
-            now = min(now, finish[running[place]])
+        for index in range(num_running):
+            now = min(now, finish[running[index]])
         kept = 0
-        for place in range(num_running):
-            task = running[place]
+        for index in range(num_running):
+            task = running[index]
             if finish[task] > now:
                 running[kept] = task
                 kept += 1
@@ -254,12 +254,12 @@ def _fits(demand, free):
 def _cut(space, time):
     """Split the space at a time and return the index of the gap that starts at this time."""
     size = space.size[0]
-    place = np.searchsorted(space.times[:size], time)
-    if place == size or space.times[place] > time:
-        for other in range(size, place, -1):
+    index = np.searchsorted(space.times[:size], time)
+    if index == size or space.times[index] > time:
+        for other in range(size, index, -1):
             space.times[other] = space.times[other - 1]
             space.free[other] = space.free[other - 1]
-        space.times[place] = time
-        space.free[place] = space.free[place - 1]
+        space.times[index] = time
+        space.free[index] = space.free[index - 1]
         space.size[0] += 1
-    return place
+    return index

@@ -66,7 +66,7 @@ def comparison_page(
         title=html.escape(title),
         made=html.escape(made),
         tables="\n".join(
-            _table(table, str(table.title) if place else "") for place, table in enumerate(tables)
+            _table(table, str(table.title) if index else "") for index, table in enumerate(tables)
         ),
         notes=_list(notes),
         explained="".join(explained),
@@ -74,8 +74,8 @@ def comparison_page(
         style=_resource("page.css"),
         data=_json(_data(comparison)),
         records="\n".join(
-            f'<script type="text/plain" id="record-{number}">{packed_schedule(record)}</script>'
-            for number, record in enumerate(records)
+            f'<script type="text/plain" id="record-{index}">{packed_schedule(record)}</script>'
+            for index, record in enumerate(records)
         ),
         plotly=plotly,
         script=script,
@@ -86,7 +86,7 @@ def _data(comparison: Comparison) -> dict[str, Any]:
     """Return the data of the figures without the spans of the schedules; times are seconds."""
     episodes = comparison.episodes
     names, record = list(episodes), next(iter(episodes.values()))
-    numbers = {profile: number for number, profile in enumerate(dict.fromkeys(record.sequence.profiles))}
+    indices = {profile: index for index, profile in enumerate(dict.fromkeys(record.sequence.profiles))}
     best = comparison.best_heuristic
     first = names.index(best) if best in names else 0
     return {
@@ -96,15 +96,15 @@ def _data(comparison: Comparison) -> dict[str, Any]:
         "ticks": TICKS,
         "frame": FRAME,
         "jobs": [
-            {"profile": numbers[profile], "arrival_s": arrival_ms / 1000}
+            {"profile": indices[profile], "arrival_s": arrival_ms / 1000}
             for profile, arrival_ms in zip(
                 record.sequence.profiles, record.sequence.arrival_ms.tolist(), strict=True
             )
         ],
         "colours": [to_hex(colour) for colour in job_colours(len(record.sequence))],
         "palette": PALETTE,
-        "profiles": [_profile(profile) for profile in numbers],
-        "records": [_record(each) for each in episodes.values()],
+        "profiles": [_profile(profile) for profile in indices],
+        "records": [_record(episode) for episode in episodes.values()],
         "figures": {
             "experiments": _distribution(
                 comparison.measured, "mean_jct_s", "Mean JCT of an experiment (s)", "Fraction of experiments"
@@ -126,12 +126,12 @@ def _record(record: EpisodeRecord) -> dict[str, Any]:
 
 
 def _profile(profile: JobProfile) -> dict[str, Any]:
-    places = stage_places(profile)
+    positions = stage_places(profile)
     return {
         "name": profile.name,
         "stages": [
             {"name": stage.name, "tasks": stage.num_tasks, "x": x, "y": y}
-            for stage, (x, y) in zip(profile.stages, places.tolist(), strict=True)
+            for stage, (x, y) in zip(profile.stages, positions.tolist(), strict=True)
         ],
         "edges": profile.edges.tolist(),
     }
@@ -205,7 +205,7 @@ def _json(content: Any) -> str:
 def _policy(*scripts: str) -> str:
     """Return the content security policy: only these scripts, and no other sources."""
     hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
-    allowed = " ".join(f"'sha256-{each}'" for each in hashes)
+    allowed = " ".join(f"'sha256-{digest}'" for digest in hashes)
     rest = "style-src 'unsafe-inline'; img-src data: blob:; form-action 'none'; base-uri 'none'"
     return f"default-src 'none'; {rest}; script-src {allowed}"
 

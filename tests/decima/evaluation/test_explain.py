@@ -168,7 +168,7 @@ def test_an_explanation_is_of_its_observation(policy: Path) -> None:
     # The effect of each feature on the log-probability of the chosen stage.
     model = load_network(policy)
     graph = Featurizer(model.config).graph(seen)
-    [node], valid = np.flatnonzero(graph.place == decision.stage), graph.high > graph.low
+    [node], valid = np.flatnonzero(graph.stage_index == decision.stage), graph.high > graph.low
     effects = dict(found.influences.itertuples(index=False, name=None))
     for column, feature in enumerate(model.config.stage_features):
         features = graph.features.copy()

@@ -70,13 +70,13 @@ def test_both_networks_agree_on_jobs_without_unfinished_stages(name: str, observ
 def test_jobs_without_stages_and_messages_of_finished_ones() -> None:
     graph = Featurizer(PAPER_POLICY).graph(MOSTLY_COMPLETE)
     assert (graph.job_features.shape[0], graph.stage_job.tolist()) == (41, [40, 40])
-    assert (graph.place.tolist(), graph.messages.tolist()) == ([80, 81], [[0, 0, 1]])
+    assert (graph.stage_index.tolist(), graph.messages.tolist()) == ([80, 81], [[0, 0, 1]])
     finished = Featurizer(VARIANTS["finished"]).graph(MOSTLY_COMPLETE)
     assert np.bincount(finished.stage_job).tolist() == [2] * 41
     assert finished.unfinished.sum() == 2
     # Finished stages are left out, and so are their messages to a parent that runs again.
     graph = Featurizer(PAPER_POLICY).graph(AGAIN)
-    assert (graph.place.tolist(), graph.messages.tolist()) == ([0, 2, 3], [[0, 1, 2]])
+    assert (graph.stage_index.tolist(), graph.messages.tolist()) == ([0, 2, 3], [[0, 1, 2]])
     assert Featurizer(VARIANTS["finished"]).graph(AGAIN).messages.tolist() == [[0, 0, 1], [0, 2, 3]]
 
 

@@ -57,7 +57,7 @@ def test_features_are_those_of_the_direct_implementation(seed: int) -> None:
     policy, featurizer = Policy(config), Featurizer(config)
     for seen in episode(np.random.default_rng(seed))[::3]:
         graph, naive = featurizer.graph(seen), NaiveNetwork(policy, seen)
-        expected = [naive.stage_features(place) for place in graph.place.tolist()]
+        expected = [naive.stage_features(place) for place in graph.stage_index.tolist()]
         np.testing.assert_allclose(graph.features, expected, rtol=1e-6)
         np.testing.assert_allclose(graph.job_features, [*map(naive.job_features, range(seen.jobs.size))], rtol=1e-6)
 
@@ -178,7 +178,7 @@ def test_a_choice_and_its_decision_are_the_same(seed: int, name: str) -> None:
     for observation in seen:
         graph = featurizer.graph(observation)
         for node in np.flatnonzero(graph.high > graph.low).tolist():
-            stage = int(graph.place[node])
+            stage = int(graph.stage_index[node])
             for limit in range(int(graph.low[node]) + 1, int(graph.high[node]) + 1):
                 decision = featurizer.decision(observation, stage, limit)
                 if decision is None:

@@ -143,7 +143,7 @@ def allows(graph: Graphs, seen: Observation, decision: Decision | None) -> bool:
     if decision is None:
         held = [seen.held(job) for job in graph.stage_job.tolist()]
         return bool((graph.low < held)[graph.high > graph.low].any())
-    return bool((graph.high > graph.low)[graph.place == decision.stage].any())
+    return bool((graph.high > graph.low)[graph.stage_index == decision.stage].any())
 
 
 def guarded_decision(

@@ -140,8 +140,8 @@ def _decision(policy: Policy, featurizer: Featurizer, cluster: Cluster, tie: int
     candidate = int(np.count_nonzero((graph.high > graph.low)[:node]))
     of_limits[graph.low[node] : graph.high[node]] = limits[candidate]
     of_stages = np.zeros(len(names))
-    of_stages[graph.place] = stages
-    place, limit = int(graph.place[node]), int(of_limits.argmax()) + 1
+    of_stages[graph.stage_index] = stages
+    place, limit = int(graph.stage_index[node]), int(of_limits.argmax()) + 1
     content["num_executors"] = content["num_committed"] = min(
         limit - observation.held(int(observation.stage_job[place])),
         observation.offered,

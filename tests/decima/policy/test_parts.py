@@ -72,8 +72,8 @@ def test_own_features_are_scaled_columns_among_ours() -> None:
         rank = ShortestFirst().of_jobs(observation)
         of_stages = np.column_stack(
             [
-                LeftToStart().of_stages(observation)[graph.place] / 4,
-                np.log1p(rank[observation.stage_job[graph.place]] / 0.5),
+                LeftToStart().of_stages(observation)[graph.stage_index] / 4,
+                np.log1p(rank[observation.stage_job[graph.stage_index]] / 0.5),
             ]
         )
         np.testing.assert_allclose(graph.features[:, 1:3], of_stages, rtol=1e-6)
@@ -120,7 +120,7 @@ def test_without_random_numbers_pytorch_takes_the_median_limit_where_waiting_is_
         with torch.no_grad():
             stages, limits = policy.probabilities(graph)
         row = int(stages.argmax())
-        assert choices.stage[0] == graph.place[row]
+        assert choices.stage[0] == graph.stage_index[row]
         own = limits[int(np.flatnonzero(np.flatnonzero(graph.high > graph.low) == row)[0])]
         assert choices.limit[0] == graph.low[row] + 1 + int(np.searchsorted(own.double().cumsum(0).numpy(), 0.5))
 

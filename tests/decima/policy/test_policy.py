@@ -68,7 +68,7 @@ def test_probabilities_are_those_of_the_equations(name: str, seed: int) -> None:
         graph, naive = featurizer.graph(observation), NaiveNetwork(policy, observation)
         stages, limits = probabilities(policy, graph)
         # Features are single precision, of numbers up to some hundreds.
-        expected = [naive.stages.get(place, 0.0) for place in graph.place.tolist()]
+        expected = [naive.stages.get(place, 0.0) for place in graph.stage_index.tolist()]
         np.testing.assert_allclose(stages, expected, atol=1e-5)
         for ours, theirs in zip(limits, naive.limits.values(), strict=True):
             np.testing.assert_allclose(ours, theirs, atol=1e-5)
@@ -162,7 +162,7 @@ def test_samples_follow_the_probabilities(name: str) -> None:
     size = 4_000
     even, many = (np.arange(size) + 0.5) / size, Graphs.concatenate([graph] * size)
     choices = policy.act(many, np.stack([even, np.random.default_rng(0).random(size)], axis=1))
-    frequencies = np.bincount(np.searchsorted(graph.place, choices.stage), minlength=stages.size) / size
+    frequencies = np.bincount(np.searchsorted(graph.stage_index, choices.stage), minlength=stages.size) / size
     assert np.count_nonzero(stages) > 1
     np.testing.assert_allclose(frequencies, stages, atol=1.01 / size)
     assert frequencies[stages == 0].sum() == 0
@@ -170,7 +170,7 @@ def test_samples_follow_the_probabilities(name: str) -> None:
         # A fixed random number chooses this stage; evenly spaced ones draw its limits.
         begin = stages[:node].sum() + stages[node] / 2
         choices = policy.act(many, np.stack([np.full(size, begin), even], axis=1))
-        assert (choices.stage == graph.place[node]).all()
+        assert (choices.stage == graph.stage_index[node]).all()
         frequencies = np.bincount(choices.limit - graph.low[node], minlength=of_limits.size + 1)[1:] / size
         np.testing.assert_allclose(frequencies, of_limits, atol=1.01 / size)
 
@@ -242,8 +242,8 @@ def test_the_order_of_jobs_and_the_numbers_of_stages_mean_nothing(name: str, see
 def _by_place(policy: Policy, graph: Graphs, places: np.ndarray) -> tuple[np.ndarray, dict[int, np.ndarray]]:
     stages, limits = probabilities(policy, graph)
     by_place = np.zeros(places.size)
-    by_place[places[graph.place]] = stages
-    open_ = places[graph.place[graph.high > graph.low]].tolist()
+    by_place[places[graph.stage_index]] = stages
+    open_ = places[graph.stage_index[graph.high > graph.low]].tolist()
     return by_place, dict(zip(open_, limits, strict=True))
 
 
@@ -338,7 +338,7 @@ def test_choices_that_are_impossible_in_single_precision_have_a_logarithm_and_a_
     exact = copy.deepcopy(policy).double()
     choices = policy.act(graphs, np.random.default_rng(0).random((graphs.num_graphs, 2)))
     last = np.array([np.flatnonzero((graphs.high > graphs.low)[:end])[-1] for end in graphs.first_stage[1:]])
-    for which in ((choices.stage, choices.limit), (graphs.place[last], graphs.high[last])):
+    for which in ((choices.stage, choices.limit), (graphs.stage_index[last], graphs.high[last])):
         found, expected = (each(graphs, *which).log_probability for each in (policy, exact))
         gradients = [
             torch.autograd.grad(each.sum(), of.parameters()) for each, of in ((found, policy), (expected, exact))
@@ -356,14 +356,14 @@ def test_the_edge_index_of_a_batch_has_each_edge_between_its_stages_once(name: s
     batch = [Featurizer(config).graph(observation) for observation in seen]
     expected, first_row = [], 0
     for observation, graph in zip(seen, batch, strict=True):
-        row = {int(place): first_row + at for at, place in enumerate(graph.place)}
+        row = {int(place): first_row + at for at, place in enumerate(graph.stage_index)}
         for profile, first in zip(observation.profiles, observation.job_first_stage, strict=True):
             expected += [
                 [row[child], row[parent]]
                 for parent, child in (profile.edges + first).tolist()
                 if parent in row and child in row
             ]
-        first_row += len(graph.place)
+        first_row += len(graph.stage_index)
     tensors = policy_of(config).tensors(Graphs.concatenate(batch))
     assert len(expected) > 100
     assert tensors.edge_index.dtype == torch.int64
