@@ -120,7 +120,7 @@ def draw_dags(num_dags: int, stages: tuple[int, int], random: np.random.Generato
         job_features=np.zeros((num_dags, 0), np.float32),
         stage_job=nothing,
         unfinished=np.ones(total, np.bool_),
-        place=nothing,
+        stage_index=nothing,
         low=nothing,
         high=nothing,
         messages=np.concatenate([messages for _, messages in drawn]),

@@ -72,8 +72,8 @@ class SettingsCommand(click.Command):
         return self._params
 
     @params.setter
-    def params(self, own: list[click.Parameter]) -> None:
-        self._params = own
+    def params(self, parameters: list[click.Parameter]) -> None:
+        self._params = parameters
 
 
 def options_of(quantities: Collection[Quantity]) -> list[click.Parameter]:

@@ -84,13 +84,13 @@ def main() -> NoReturn:
     sys.exit(cli(prog_name="decima"))
 
 
-def _as_ctrl_c(number: int, frame: FrameType | None) -> None:
+def _as_ctrl_c(signum: int, frame: FrameType | None) -> None:
     """Handle SIGTERM, the signal of cluster managers and ``timeout``, like Ctrl-C, even if Ctrl-C is ignored."""
     handler = signal.getsignal(signal.SIGINT)
-    (handler if callable(handler) else _interrupt)(number, frame)
+    (handler if callable(handler) else _interrupt)(signum, frame)
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
+def _interrupt(signum: int, frame: FrameType | None) -> None:
     """Raise ``KeyboardInterrupt``, or send the signal again later if the exception would be lost now.
 
     LLVM calls Python during compilation. An exception inside such a call, or in a finaliser, is printed and ignored,
@@ -100,7 +100,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     while inner is not None:
         compiling = inner.f_globals.get("__name__", "").startswith("llvmlite.")
         if compiling or inner.f_code.co_name in _FINALISERS:
-            again = threading.Timer(RETRY_S, os.kill, (os.getpid(), number))
+            again = threading.Timer(RETRY_S, os.kill, (os.getpid(), signum))
             again.daemon = True
             again.start()
             return

@@ -76,14 +76,14 @@ def sweep(
     cluster: ClusterConfig,
     sequence: JobSequence,
     settings: Sequence[str] = GRIDS["weighted-fair"],
-    known: Mapping[str, EpisodeRecord] | None = None,
+    records: Mapping[str, EpisodeRecord] | None = None,
 ) -> Iterator[tuple[str, EpisodeRecord]]:
     """Run candidate settings, as scheduler names, on one sequence, and yield each with its episode.
 
-    ``known`` has episodes of settings that were already run. For errors see ``run_scheduler``.
+    ``records`` has episodes of settings that were already run. For errors see ``run_scheduler``.
     """
     for setting in settings:
-        yield setting, (known or {}).get(setting) or run_scheduler(cluster, sequence, setting)
+        yield setting, (records or {}).get(setting) or run_scheduler(cluster, sequence, setting)
 
 
 def best_settings(

@@ -54,17 +54,17 @@ class LearningCurve:
     runs: int
 
 
-def find_runs(place: Path) -> list[Path]:
-    """Find folders of training runs: ``place`` itself, or all such folders below it.
+def find_runs(folder: Path) -> list[Path]:
+    """Find folders of training runs: ``folder`` itself, or all such folders below it.
 
     Raises:
         TrainingError: there is no training run.
     """
-    if (place / METRICS_FILE).is_file():
-        return [place]
-    folders = sorted(path.parent for path in place.rglob(METRICS_FILE))
+    if (folder / METRICS_FILE).is_file():
+        return [folder]
+    folders = sorted(path.parent for path in folder.rglob(METRICS_FILE))
     if not folders:
-        raise TrainingError(f"{place}: no training run here or in folders below ({METRICS_FILE})")
+        raise TrainingError(f"{folder}: no training run here or in folders below ({METRICS_FILE})")
     return folders
 
 

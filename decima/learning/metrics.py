@@ -189,12 +189,12 @@ WriteMetrics = Callable[[Mapping[str, float]], None]
 
 
 @contextmanager
-def metrics_log(out: Path, iteration: float, known: Mapping[str, str]) -> Iterator[WriteMetrics]:
+def metrics_log(out: Path, iteration: float, meanings: Mapping[str, str]) -> Iterator[WriteMetrics]:
     """Open the log of a training run's metrics, ``metrics.jsonl`` and TensorBoard, inside the block.
 
     Args:
         iteration: last completed iteration; later rows of an interrupted run are dropped. Minus infinity for a new run.
-        known: all possible metrics, name -> meaning.
+        meanings: all possible metrics, name -> meaning.
     """
     path, folder = out / METRICS_FILE, out / TENSORBOARD
     kept = [row for row in read_metrics(path) if row["iteration"] <= iteration] if path.exists() else []
@@ -207,7 +207,7 @@ def metrics_log(out: Path, iteration: float, known: Mapping[str, str]) -> Iterat
 
     def write(row: Mapping[str, float]) -> None:
         row = {name: value for name, value in row.items() if math.isfinite(value)}
-        assert row.keys() <= known.keys()
+        assert row.keys() <= meanings.keys()
         with writing(path):
             file.write(_line(row))
             file.flush()

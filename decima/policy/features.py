@@ -99,8 +99,8 @@ def fill_columns(columns: Sequence[CustomColumn], observation: Observation, grap
             raise PartError(f"{key}: {feature.name!r}: {error}") from None
 
 
-def _scaled(feature: Feature, numbers: object, count: int, of: str) -> NDArray[np.float64]:
-    values = _checked(numbers, count, of) / feature.scale
+def _scaled(feature: Feature, returned: object, count: int, of: str) -> NDArray[np.float64]:
+    values = _checked(returned, count, of) / feature.scale
     if feature.log and values.size and values.min() <= -1:
         raise PartError(
             f"{values.min() * feature.scale:g} has no logarithm: expected more than {-feature.scale:g}"

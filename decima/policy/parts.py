@@ -130,11 +130,11 @@ def _import(name: str) -> Any:
     return getattr(module, attribute)
 
 
-def _checked(name: str, found: Any, base: type | str) -> Any:
+def _checked(name: str, part: Any, base: type | str) -> Any:
     wanted: type = _import(base) if isinstance(base, str) else base
-    if wanted is not object and not (isinstance(found, type) and issubclass(found, wanted)):
+    if wanted is not object and not (isinstance(part, type) and issubclass(part, wanted)):
         raise PartError(f"{name!r} is not a {wanted.__name__}: expected a subclass of {_public(wanted)}")
-    return found
+    return part
 
 
 def build_part(name: str, base: type | str = object, /, *values: Any, **options: Any) -> Any:
@@ -148,21 +148,21 @@ def build_part(name: str, base: type | str = object, /, *values: Any, **options:
         return part(*values, **options)
 
 
-def check_part(name: str, place: str, base: type | str) -> None:
+def check_part(name: str, setting: str, base: type | str) -> None:
     """Check that a custom class can be loaded.
 
     Args:
         name: ``module:Class``.
-        place: setting that contains the name, for error messages.
+        setting: setting that contains the name, for error messages.
         base: required base class, see ``load_part``.
 
     Raises:
-        PartError: the class cannot be loaded; the message begins with ``place``.
+        PartError: the class cannot be loaded; the message begins with ``setting``.
     """
     try:
         load_part(name, base)
     except PartError as error:
-        raise PartError(f"{place}: {error}") from None
+        raise PartError(f"{setting}: {error}") from None
 
 
 def _public(base: type) -> str:

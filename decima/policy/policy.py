@@ -151,20 +151,20 @@ class Policy(nn.Module):
                 self._check_shape("encoder", getattr(embeddings, name), (size, self.config.embedding), name)
         return embeddings
 
-    def _check(self, key: str, is_right: bool, expected: str, found: object) -> None:
+    def _check(self, key: str, is_right: bool, expected: str, returned: object) -> None:
         if not is_right:
             name = getattr(self.config, key)
-            raise PartError(f"{key}: {name!r} must return {expected}, returned {type(found).__name__}")
+            raise PartError(f"{key}: {name!r} must return {expected}, returned {type(returned).__name__}")
 
-    def _check_shape(self, key: str, found: object, shape: tuple[int, ...], what: str) -> None:
-        if isinstance(found, Tensor) and (found.shape != shape or not found.is_floating_point()):
+    def _check_shape(self, key: str, returned: object, shape: tuple[int, ...], what: str) -> None:
+        if isinstance(returned, Tensor) and (returned.shape != shape or not returned.is_floating_point()):
             name = getattr(self.config, key)
-            kind = str(found.dtype).removeprefix("torch.")
+            kind = str(returned.dtype).removeprefix("torch.")
             raise PartError(
                 f"{key}: {name!r} must return {what} as floating-point numbers of shape {list(shape)}, "
-                f"returned {kind} of shape {list(found.shape)}"
+                f"returned {kind} of shape {list(returned.shape)}"
             )
-        self._check(key, isinstance(found, Tensor), "tensors", found)
+        self._check(key, isinstance(returned, Tensor), "tensors", returned)
 
     def forward(self, graphs: Graphs, stage: NDArray[np.int32], limit: NDArray[np.int32]) -> Evaluation:
         """Return log-probability and entropy of one choice in each observation, with gradients.

@@ -106,8 +106,8 @@ class VirtualCluster:
         keep = live | set(self._jobs)
         self.completion_ms = {job: end_ms for job, end_ms in self.completion_ms.items() if job in keep}
 
-    def _note(self, places: Sequence[int], end_ms: NDArray[np.float64]) -> None:
-        for index in places:
+    def _note(self, indices: Sequence[int], end_ms: NDArray[np.float64]) -> None:
+        for index in indices:
             self.completion_ms[self._jobs[index]] = float(end_ms[index])
 
     def _run(

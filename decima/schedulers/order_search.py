@@ -201,10 +201,10 @@ class _Search:
         return mean_jct_ms < self._best_ms * (1.0 - _TOLERANCE)
 
 
-def _moved(order: _Order, origin: int, place: int) -> _Order:
-    """Return the order with the job at ``origin`` moved to ``place``."""
+def _moved(order: _Order, origin: int, position: int) -> _Order:
+    """Return the order with the job at ``origin`` moved to ``position``."""
     jobs = list(order)
-    jobs.insert(place, jobs.pop(origin))
+    jobs.insert(position, jobs.pop(origin))
     return tuple(jobs)
 
 

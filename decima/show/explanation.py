@@ -20,32 +20,32 @@ MOST_ROWS = 8
 LONGEST_NAME = 36
 
 
-def shown(found: Explanation, command: str) -> Report:
+def shown(explanation: Explanation, command: str) -> Report:
     """Return the report of an explanation; ``command`` is the command line that repeats it."""
     return Report(
-        tables=tables(found),
-        notes=[*notes(found), f"Tables have {MOST_ROWS} rows at most; --json has all."],
-        json=found.to_json(command=command),
+        tables=tables(explanation),
+        notes=[*notes(explanation), f"Tables have {MOST_ROWS} rows at most; --json has all."],
+        json=explanation.to_json(command=command),
     )
 
 
-def tables(found: Explanation) -> list[Table]:
+def tables(explanation: Explanation) -> list[Table]:
     """Return tables of jobs, schedulable stages, limits and feature influences."""
-    return [_jobs(found), _stages(found), _limits(found), _influences(found)]
+    return [_jobs(explanation), _stages(explanation), _limits(explanation), _influences(explanation)]
 
 
-def _jobs(found: Explanation) -> Table:
-    offered = count_text(found.offered, "executor")
-    title = f"Decision {found.number} at {found.time_ms / 1000:.1f} s: {offered} offered, "
-    title += "of no job" if found.source < 0 else f"of job {found.source}"
-    is_exact = not found.jobs["log_sd"].any()
+def _jobs(explanation: Explanation) -> Table:
+    offered = count_text(explanation.offered, "executor")
+    title = f"Decision {explanation.number} at {explanation.time_ms / 1000:.1f} s: {offered} offered, "
+    title += "of no job" if explanation.source < 0 else f"of job {explanation.source}"
+    is_exact = not explanation.jobs["log_sd"].any()
     headings = ("Number", "Executors", "Tasks left", "Work left (s)", "Waited (s)")
     uncertain = () if is_exact else ("Off by a factor of",)
     table = new_table(title, "Job", *headings, *uncertain, "Chosen by")
-    jobs = found.jobs.sort_values("work_left_s", kind="stable", ignore_index=True)
+    jobs = explanation.jobs.sort_values("work_left_s", kind="stable", ignore_index=True)
     jobs["factor"] = np.exp(jobs["log_sd"])
-    choices = {who: None if what is None else what[0] for who, what in _choices(found).items()}
-    rivals = found.stages["job"].drop_duplicates().head(2)
+    choices = {who: None if what is None else what[0] for who, what in _choices(explanation).items()}
+    rivals = explanation.stages["job"].drop_duplicates().head(2)
     rows = _first(jobs, jobs["job"].isin([*choices.values(), *rivals]))
     for row, name in zip(rows, shortened([str(row["name"]) for row in rows], LONGEST_NAME), strict=True):
         times = [f"{row[column]:.1f}" for column in ("work_left_s", "waited_s")]
@@ -57,12 +57,16 @@ def _jobs(found: Explanation) -> Table:
     return table
 
 
-def _stages(found: Explanation) -> Table:
+def _stages(explanation: Explanation) -> Table:
     headings = ("Job", "Number", "Tasks", "Mean (s)", "Probability", "Chosen by")
     table = new_table("What it could run next", "Stage", *headings)
-    choices = {who: None if what is None else what[:2] for who, what in _choices(found).items()}
-    of_row = pd.Series(list(zip(found.stages["job"], found.stages["stage"], strict=True)), dtype=object)
-    rows = _first(found.stages, of_row.isin([choice for choice in choices.values() if choice is not None]))
+    choices = {who: None if what is None else what[:2] for who, what in _choices(explanation).items()}
+    of_row = pd.Series(
+        list(zip(explanation.stages["job"], explanation.stages["stage"], strict=True)), dtype=object
+    )
+    rows = _first(
+        explanation.stages, of_row.isin([choice for choice in choices.values() if choice is not None])
+    )
     names = shortened([str(row["name"]) or f"stage {row['stage']}" for row in rows], LONGEST_NAME)
     for row, name in zip(rows, names, strict=True):
         cells = (str(row[column]) for column in ("job", "stage", "tasks"))
@@ -72,15 +76,15 @@ def _stages(found: Explanation) -> Table:
     return table
 
 
-def _limits(found: Explanation) -> Table:
-    chosen = -1 if found.chosen is None else found.chosen[2]
-    rows = (row.values() for row in _first(found.limits, found.limits["limit"] == chosen))
+def _limits(explanation: Explanation) -> Table:
+    chosen = -1 if explanation.chosen is None else explanation.chosen[2]
+    rows = (row.values() for row in _first(explanation.limits, explanation.limits["limit"] == chosen))
     headings = ("Limit", "Probability")
     return table_of("Executors that its job may then hold", headings, map(tuple, rows), ".1%")
 
 
-def _influences(found: Explanation) -> Table:
-    rows = (tuple(row.values()) for row in _first(found.influences))
+def _influences(explanation: Explanation) -> Table:
+    rows = (tuple(row.values()) for row in _first(explanation.influences))
     title, headings = (
         "What speaks for that stage, and what against it",
         ("Feature", "Effect on log-probability"),
@@ -98,33 +102,33 @@ def _first(table: pd.DataFrame, needed: pd.Series[bool] | None = None) -> list[d
     ]
 
 
-def _choices(found: Explanation) -> dict[str, tuple[int, int, int] | None]:
-    return {"policy": found.chosen, found.rule: found.by_rule}
+def _choices(explanation: Explanation) -> dict[str, tuple[int, int, int] | None]:
+    return {"policy": explanation.chosen, explanation.rule: explanation.by_rule}
 
 
-def notes(found: Explanation) -> list[str]:
+def notes(explanation: Explanation) -> list[str]:
     """Return notes on the decisions of policy and rule, and on their outcomes, one sentence each."""
     what = [
-        f"The policy: {_decision(found, found.chosen)}.",
-        f"{found.rule}: {_decision(found, found.by_rule)}.",
+        f"The policy: {_decision(explanation, explanation.chosen)}.",
+        f"{explanation.rule}: {_decision(explanation, explanation.by_rule)}.",
     ]
-    if not found.differs:
+    if not explanation.differs:
         what.append("Policy and rule decide alike here.")
-    if found.guarded:
+    if explanation.guarded:
         what.append("The policy's guard changed what the network chose.")
-    if found.guarantee:
-        what.append(f"The guarantee {found.guarantee} changed what the policy chose.")
-    if found.overruled:
-        overruled = overruled_text(found.overruled)
+    if explanation.guarantee:
+        what.append(f"The guarantee {explanation.guarantee} changed what the policy chose.")
+    if explanation.overruled:
+        overruled = overruled_text(explanation.overruled)
         what.append(
-            f"Guarantees changed {count_text(len(found.overruled), 'decision')} of the episode: {overruled}."
+            f"Guarantees changed {count_text(len(explanation.overruled), 'decision')} of the episode: {overruled}."
         )
-    results = "; ".join(f"{name} {value:.2f} s" for name, value in found.mean_jct_s.items())
+    results = "; ".join(f"{name} {value:.2f} s" for name, value in explanation.mean_jct_s.items())
     what.append(f"Average JCT of the episode: {results}.")
-    if found.futures:
-        difference = interval_text(found.difference_s, "+.2f")
-        futures = count_text(found.futures, "other future")
-        what.append(f"In {futures}, the decision of {found.rule} here changes it by {difference} s.")
+    if explanation.futures:
+        difference = interval_text(explanation.difference_s, "+.2f")
+        futures = count_text(explanation.futures, "other future")
+        what.append(f"In {futures}, the decision of {explanation.rule} here changes it by {difference} s.")
     return [
         *what,
         "The limit is the middle one of its distribution: half of the probability lies at or below it.",
@@ -132,9 +136,9 @@ def notes(found: Explanation) -> list[str]:
     ]
 
 
-def _decision(found: Explanation, decision: tuple[int, int, int] | None) -> str:
+def _decision(explanation: Explanation, decision: tuple[int, int, int] | None) -> str:
     if decision is None:
         return "leaves the executors where they are"
     job, stage, limit = decision
-    [name] = found.jobs.loc[found.jobs["job"] == job, "name"]
+    [name] = explanation.jobs.loc[explanation.jobs["job"] == job, "name"]
     return f"runs stage {stage} of job {job} ({name}), which may hold {limit} executors"

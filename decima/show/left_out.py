@@ -46,14 +46,14 @@ CHANGED = {
 }
 
 
-def left_out_note(policy: str, found: list[str], conditions: Conditions, options: Mapping[str, Any]) -> str:
+def left_out_note(policy: str, misfits: list[str], conditions: Conditions, options: Mapping[str, Any]) -> str:
     """Return a note that explains why decima is left out, with a command that trains a fitting policy.
 
-    ``found`` are quantities out of the training distribution of the best fitting ``policy``; ``options``: of the
+    ``misfits`` are quantities out of the training distribution of the best fitting ``policy``; ``options``: of the
     command.
     """
     return (
-        f"decima is left out, its policy {policy} is out of its training distribution: {'; '.join(found)}. "
+        f"decima is left out, its policy {policy} is out of its training distribution: {'; '.join(misfits)}. "
         f"To train one that fits: {_train_command(policy, conditions, options)}. "
         "To see it all the same: --schedulers fair,decima."
     )

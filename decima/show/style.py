@@ -215,11 +215,11 @@ def count_iterations(axes: Axes) -> None:
 
 
 def draw_band(
-    axes: Axes, places: ArrayLike, middle: ArrayLike, low: ArrayLike, high: ArrayLike, **look: Any
+    axes: Axes, x: ArrayLike, middle: ArrayLike, low: ArrayLike, high: ArrayLike, **look: Any
 ) -> None:
     """Draw a curve, float [n], with the band between two others; ``look``: arguments of ``plot`` with a colour."""
-    axes.plot(places, middle, **look)
-    axes.fill_between(places, low, high, color=look["color"], alpha=0.15, linewidth=0)
+    axes.plot(x, middle, **look)
+    axes.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
 
 
 def draw_dots(axes: Axes, rows: Mapping[str, Interval], colours: Mapping[str, str] | None = None) -> None:

@@ -157,9 +157,9 @@ def _middle_cut(name: str, width: int) -> str:
     return f"{name[:head]}…{name[head + 1 - width :]}"
 
 
-def _cut_from(name: str, place: int, width: int) -> str:
+def _cut_from(name: str, position: int, width: int) -> str:
     """Return the beginning of a name and its part from a position on."""
     head = (width - 2) // 3
-    start = max(head, min(place - 2, len(name) - (width - head - 1)))
+    start = max(head, min(position - 2, len(name) - (width - head - 1)))
     rest = name[start : start + width - head - 1]
     return f"{name[:head]}…{rest}" if start + len(rest) == len(name) else f"{name[:head]}…{rest[:-1]}…"

@@ -143,11 +143,11 @@ def _microseconds(times_ms: np.ndarray[Any, np.dtype[np.float64]], record: Episo
     return microseconds
 
 
-def _letters(number: int) -> str:
+def _letters(index: int) -> str:
     """Return a number in letters: A, B, .., Z, AA, AB, .."""
     text = ""
-    number += 1
-    while number:
-        number, letter = divmod(number - 1, len(LETTERS))
+    index += 1
+    while index:
+        index, letter = divmod(index - 1, len(LETTERS))
         text = LETTERS[letter] + text
     return text

@@ -26,32 +26,36 @@ LARGEST_CHECKED = 0.15
 MOST_ROWS = 25
 
 
-def shown(found: WhatIf, command: str) -> Report:
+def shown(what_if: WhatIf, command: str) -> Report:
     """Return the report of predictions; ``command`` is the command line that repeats them."""
     return Report(
-        tables=[_schedulers(found), *([_clusters(found)] if len(found.logged) > 1 else []), _queries(found)],
-        notes=_notes(found),
-        json=found.to_json(command=command),
-        pictures={"what-if": partial(plot_what_if, found)},
+        tables=[
+            _schedulers(what_if),
+            *([_clusters(what_if)] if len(what_if.logged) > 1 else []),
+            _queries(what_if),
+        ],
+        notes=_notes(what_if),
+        json=what_if.to_json(command=command),
+        pictures={"what-if": partial(plot_what_if, what_if)},
     )
 
 
-def _schedulers(found: WhatIf) -> Table:
-    sparks_own, slots = found.sparks_own, found.logged[0].cluster.num_executors
+def _schedulers(what_if: WhatIf) -> Table:
+    sparks_own, slots = what_if.sparks_own, what_if.logged[0].cluster.num_executors
     where = (
         f"{slots} executor{'s' * (slots != 1)}"
-        if len(found.logged) == 1
-        else f"on {len(found.logged)} clusters, each by itself"
+        if len(what_if.logged) == 1
+        else f"on {len(what_if.logged)} clusters, each by itself"
     )
-    title = f"{len(found.jobs)} job{'s' * (len(found.jobs) > 1)} as they came, {where}"
-    if all(reasons := [logged.why_equal for logged in found.logged]):
+    title = f"{len(what_if.jobs)} job{'s' * (len(what_if.jobs) > 1)} as they came, {where}"
+    if all(reasons := [logged.why_equal for logged in what_if.logged]):
         title += f"; no scheduler can change their times: {', or '.join(dict.fromkeys(reasons))}"
     rows: list[tuple[Any, ...]] = [
-        ("measured", found.jobs["measured_ms"].mean() / 1000, None, None, None),
-        ("as it ran", *_mean_and_range(found.as_it_ran_ms), None, None),
+        ("measured", what_if.jobs["measured_ms"].mean() / 1000, None, None, None),
+        ("as it ran", *_mean_and_range(what_if.as_it_ran_ms), None, None),
     ]
-    for name, jct_ms in found.jct_ms.items():
-        change = found.change(name)
+    for name, jct_ms in what_if.jct_ms.items():
+        change = what_if.change(name)
         versus = (
             (change.mean, f"{change.low:+.1%} to {change.high:+.1%}") if name != sparks_own else (None, None)
         )
@@ -69,10 +73,10 @@ def _mean_and_range(jct_ms: NDArray[np.float64]) -> tuple[float, str | None]:
     return jct.mean, f"{jct.low:.1f} to {jct.high:.1f}"
 
 
-def _clusters(found: WhatIf) -> Table:
+def _clusters(what_if: WhatIf) -> Table:
     """Return a row for each cluster in which the order of jobs matters, and one for all others of the same reason."""
-    table, rows = found.by_cluster(), []
-    times = ["measured_s", "as_it_ran_s", *found.jct_ms]
+    table, rows = what_if.by_cluster(), []
+    times = ["measured_s", "as_it_ran_s", *what_if.jct_ms]
     for _, row in table[table["why_equal"] == ""].head(MOST_ROWS).iterrows():
         first, *more = row["applications"].split(", ")
         name = f"{first} and {len(more)} more" if more else first
@@ -82,53 +86,55 @@ def _clusters(found: WhatIf) -> Table:
         name = f"{len(alike)} cluster{'s' * (len(alike) > 1)} in which {reason}"
         means = alike[times].mul(alike["jobs"], axis=0).sum(skipna=False) / alike["jobs"].sum()
         rows.append((name, "", str(alike["jobs"].sum()), "", *means))
-    names = ("Application", "Executors", "Jobs", "Ran under", "Measured", "As it ran", *found.jct_ms)
+    names = ("Application", "Executors", "Jobs", "Ran under", "Measured", "As it ran", *what_if.jct_ms)
     result = table_of("Mean seconds by cluster", [_two_lines(name) for name in names], rows, ".1f")
     result.columns[0].min_width = 16
     return result
 
 
-def _queries(found: WhatIf) -> Table:
+def _queries(what_if: WhatIf) -> Table:
     title = "Mean seconds by query, those with most time first"
-    headings = [_two_lines(name) for name in ("Query", "Jobs", "Measured", "As it ran", *found.jct_ms)]
-    forms = (".0f", *[".1f"] * (2 + len(found.jct_ms)))
-    return table_of(title, headings, found.by_query().head(MOST_ROWS).itertuples(name=None), forms)
+    headings = [_two_lines(name) for name in ("Query", "Jobs", "Measured", "As it ran", *what_if.jct_ms)]
+    forms = (".0f", *[".1f"] * (2 + len(what_if.jct_ms)))
+    return table_of(title, headings, what_if.by_query().head(MOST_ROWS).itertuples(name=None), forms)
 
 
-def _notes(found: WhatIf) -> list[str]:
-    error, bias = found.held_out.error, found.held_out.bias
-    delays_s = sorted({round(logged.cluster.moving_delay_ms / 1000, 2) for logged in found.logged})
+def _notes(what_if: WhatIf) -> list[str]:
+    error, bias = what_if.held_out.error, what_if.held_out.bias
+    delays_s = sorted({round(logged.cluster.moving_delay_ms / 1000, 2) for logged in what_if.logged})
     range_s = " to ".join(f"{delay:.3g}" for delay in (delays_s[:1] + delays_s[1:][-1:]))
-    notes = _check(found)
-    matters = sum(not logged.why_equal for logged in found.logged)
-    if 0 < matters < len(found.logged):
-        notes.append(f"The order of jobs matters in {matters} of {len(found.logged)} clusters.")
-    waited_s = np.concatenate([logged.waited_ms for logged in found.logged]) / 1000
+    notes = _check(what_if)
+    matters = sum(not logged.why_equal for logged in what_if.logged)
+    if 0 < matters < len(what_if.logged):
+        notes.append(f"The order of jobs matters in {matters} of {len(what_if.logged)} clusters.")
+    waited_s = np.concatenate([logged.waited_ms for logged in what_if.logged]) / 1000
     if (late := waited_s[waited_s > 0]).size:
         notes.append(
             f"{late.size} of {waited_s.size} jobs arrived without any executor, and waited {late.mean():.1f} s on "
             "average for the first one, in the log and under every scheduler."
         )
     if any(
-        logged.cluster_in(period) != logged.cluster for logged in found.logged for period in logged.periods()
+        logged.cluster_in(period) != logged.cluster
+        for logged in what_if.logged
+        for period in logged.periods()
     ):
         notes.append(
             "Executors of an application that was alone come as in the log, under every scheduler, and stay while jobs "
             "run; with dynamic allocation, Spark might ask for them at other times."
         )
-    modelled = any(levels.size for logged in found.logged for job in logged.modelled for levels in job)
+    modelled = any(levels.size for logged in what_if.logged for job in logged.modelled for levels in job)
     notes += [
         f"Each draw has other task noise{', and other errors of the model' * modelled}; "
         f"executors take {range_s} s to move to another job.",
         "Schedulers know the task times of each query, no task fails and no executor is lost, whatever the logs say of "
         "errors and failures; decima compare uses those on a workload file of decima workload import spark.",
     ]
-    if len(found.logged) > 1:
+    if len(what_if.logged) > 1:
         notes.append(
             "Applications that did not run at the same time, or had executors of their own, shared no cluster: each "
             "is predicted by itself."
         )
-    if found.held_out.runs.empty:
+    if what_if.held_out.runs.empty:
         if modelled:
             notes.append(
                 "No query ran twice and alone: the ranges hold task noise only, not errors of the model."
@@ -138,21 +144,21 @@ def _notes(found: WhatIf) -> list[str]:
             "; jobs have durations of this kind only on numbers of executors that their own run did not have"
         )
         notes.append(
-            f"Predictions of {len(found.held_out.runs)} single runs from the other runs of their query are off by "
+            f"Predictions of {len(what_if.held_out.runs)} single runs from the other runs of their query are off by "
             f"{error.mean:.1%} on average, bias {bias.mean:+.1%}{used * modelled}."
         )
-    if found.setting:
-        notes.append(f"weighted fair: {found.setting}, tuned on draws of its own.")
-    if found.misfits and LEARNED in found.jct_ms:
+    if what_if.setting:
+        notes.append(f"weighted fair: {what_if.setting}, tuned on draws of its own.")
+    if what_if.misfits and LEARNED in what_if.jct_ms:
         notes.append(
-            f"{LEARNED} may do badly here, its policy is out of its training distribution: {'; '.join(found.misfits)}."
+            f"{LEARNED} may do badly here, its policy is out of its training distribution: {'; '.join(what_if.misfits)}."
         )
     return notes
 
 
-def _check(found: WhatIf) -> list[str]:
+def _check(what_if: WhatIf) -> list[str]:
     """Return lines about the difference between measured times and the simulation of the jobs as they ran."""
-    table = found.as_it_ran()
+    table = what_if.as_it_ran()
     if table.empty:
         return [
             "The simulation cannot be checked: no job ended under Spark's own schedulers on executors of the log."
@@ -180,25 +186,25 @@ def _check(found: WhatIf) -> list[str]:
     return notes
 
 
-def plot_what_if(found: WhatIf) -> Figure:
+def plot_what_if(what_if: WhatIf) -> Figure:
     """Draw the mean JCT under each scheduler, and the change of each job's JCT under the best other scheduler."""
     figure = new_figure(10, 4)
     left, right = figure.subplots(1, 2)
-    _means(left, found)
-    _jobs(right, found)
+    _means(left, what_if)
+    _jobs(right, what_if)
     return figure
 
 
-def _means(axes: Axes, found: WhatIf) -> None:
-    looks = styles(LOOKS.get(name, name) for name in found.jct_ms)
-    bars = {name: (jct_ms, looks[LOOKS.get(name, name)]["color"]) for name, jct_ms in found.jct_ms.items()}
-    if not np.isnan(found.as_it_ran_ms).any():
-        bars = {"as it ran": (found.as_it_ran_ms, "0.85"), **bars}
+def _means(axes: Axes, what_if: WhatIf) -> None:
+    looks = styles(LOOKS.get(name, name) for name in what_if.jct_ms)
+    bars = {name: (jct_ms, looks[LOOKS.get(name, name)]["color"]) for name, jct_ms in what_if.jct_ms.items()}
+    if not np.isnan(what_if.as_it_ran_ms).any():
+        bars = {"as it ran": (what_if.as_it_ran_ms, "0.85"), **bars}
     for index, (jct_ms, colour) in enumerate(bars.values()):
         jct = Range.of(jct_ms.mean(axis=1) / 1000)
         reach = np.maximum([[jct.mean - jct.low], [jct.high - jct.mean]], 0)  # differ by rounding
         axes.bar(index, jct.mean, yerr=reach, color=colour, **BARS)
-    measured_s = found.jobs["measured_ms"].mean() / 1000
+    measured_s = what_if.jobs["measured_ms"].mean() / 1000
     if not math.isnan(measured_s):
         axes.axhline(measured_s, color=GREY, linestyle="--", label="measured in the logs")
         axes.margins(y=0.15)
@@ -213,11 +219,11 @@ def _two_lines(name: str) -> str:
     return re.sub(r"(?<=-)(?=.)| ", "\n", name, count=1)
 
 
-def _jobs(axes: Axes, found: WhatIf) -> None:
-    schedulers = [name for name in found.jct_ms if name != found.sparks_own] or [found.sparks_own]
-    best = min(schedulers, key=lambda name: found.mean_jct_ms(name).mean)
-    sparks_own_ms = found.jct_ms[found.sparks_own].mean(axis=0)
-    change = found.jct_ms[best].mean(axis=0) / sparks_own_ms - 1
+def _jobs(axes: Axes, what_if: WhatIf) -> None:
+    schedulers = [name for name in what_if.jct_ms if name != what_if.sparks_own] or [what_if.sparks_own]
+    best = min(schedulers, key=lambda name: what_if.mean_jct_ms(name).mean)
+    sparks_own_ms = what_if.jct_ms[what_if.sparks_own].mean(axis=0)
+    change = what_if.jct_ms[best].mean(axis=0) / sparks_own_ms - 1
     colour = styles([LOOKS.get(best, best)])[LOOKS.get(best, best)]["color"]
     axes.scatter(sparks_own_ms / 1000, change, s=14, color=colour, alpha=0.6, linewidths=0)
     axes.axhline(0, color=GREY, linewidth=1)
@@ -228,7 +234,7 @@ def _jobs(axes: Axes, found: WhatIf) -> None:
     slower = float(np.mean(change > 0))
     finish_axes(
         axes,
-        xlabel=f"Job completion time under {found.sparks_own} (s)",
+        xlabel=f"Job completion time under {what_if.sparks_own} (s)",
         ylabel=f"Change under {best}",
         title=f"Each job; {slower:.0%} of them would take longer",
     )

@@ -94,7 +94,7 @@ def claim(
     paper: str,
     runs: pd.DataFrame,
     scheduler: str,
-    others: Iterable[str],
+    other_schedulers: Iterable[str],
     metric: str = "slowdown",
     *,
     or_equal: bool = False,
@@ -107,7 +107,7 @@ def claim(
         A row of a table: ``paper`` (the claim), ``here`` (the changes), ``holds`` (yes or no).
     """
     texts, failed = [], []
-    for other in others:
+    for other in other_schedulers:
         for condition, row in compare_by(runs, reference=other).items():
             change, half_width = row[scheduler][metric].change
             text = f"{change:+.1%} ± {half_width:.1%} against {other}"

@@ -127,14 +127,14 @@ class LiveSpark:
         due_s = start_s + np.asarray(jobs.arrival_ms) / 1000
         failed: list[str] = []
 
-        def run(number: int) -> None:
-            name = jobs.profiles[number].name
+        def run(index: int) -> None:
+            name = jobs.profiles[index].name
             try:
-                self._context.setJobGroup(f"{name} {number} {start_s:.3f}", name)
-                self._context.setLocalProperty("spark.scheduler.pool", str(number) if self._fair else None)
-                time.sleep(max(0.0, due_s[number] + number * APART_S - time.monotonic()))
-                ends[number].count()
-                jct_ms[number] = (time.monotonic() - due_s[number]) * 1000
+                self._context.setJobGroup(f"{name} {index} {start_s:.3f}", name)
+                self._context.setLocalProperty("spark.scheduler.pool", str(index) if self._fair else None)
+                time.sleep(max(0.0, due_s[index] + index * APART_S - time.monotonic()))
+                ends[index].count()
+                jct_ms[index] = (time.monotonic() - due_s[index]) * 1000
             except Exception as error:  # raised again after all jobs have ended
                 failed.append(f"{name}: {error}".splitlines()[0])
 

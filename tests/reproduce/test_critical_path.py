@@ -27,7 +27,7 @@ def graphs_of(profiles: tuple[JobProfile, ...]) -> GraphTensors:
         job_features=np.zeros((len(profiles), 0), np.float32),
         stage_job=zeros,
         unfinished=np.ones(work.size, np.bool_),
-        place=zeros,
+        stage_index=zeros,
         low=zeros,
         high=zeros,
         messages=np.concatenate(messages),

@@ -198,25 +198,25 @@ class SequenceBaseline(Baseline):
         return [mean_at(curve, other_curves) for curve, other_curves in zip(curves, remaining, strict=True)]
 
 
-def mean_at(own: Curve, others: Sequence[Curve]) -> Floats:
+def mean_at(curve: Curve, other_curves: Sequence[Curve]) -> Floats:
     """Average other curves at an episode's times: those with a sample between the same arrivals, or all if none."""
-    comparable = np.array([np.isin(own.arrived, other.arrived) for other in others])
+    comparable = np.array([np.isin(curve.arrived, other.arrived) for other in other_curves])
     weight = np.where(comparable.any(axis=0), comparable, True)
-    values = np.array([_at(own, other) for other in others])
+    values = np.array([_at(curve, other) for other in other_curves])
     weight = weight.reshape(weight.shape + (1,) * (values.ndim - weight.ndim))
     mean: Floats = (values * weight).sum(axis=0) / weight.sum(axis=0)
     return mean
 
 
-def _at(own: Curve, other: Curve) -> Floats:
+def _at(curve: Curve, other: Curve) -> Floats:
     """Interpolate another curve linearly at an episode's times, but not across a job arrival."""
     if not other.time_ms.size:
-        return np.zeros_like(own.value)
+        return np.zeros_like(curve.value)
     points = np.append(other.time_ms, other.end_ms) + APART_MS * np.append(other.arrived, other.arrived[-1])
-    wanted = own.time_ms + APART_MS * own.arrived
+    wanted = curve.time_ms + APART_MS * curve.arrived
     columns = other.value.reshape(other.time_ms.size, -1).T
     values = [np.interp(wanted, points, np.append(column, 0.0)) for column in columns]
-    return np.column_stack(values).reshape(own.value.shape)
+    return np.column_stack(values).reshape(curve.value.shape)
 
 
 # A critic, and GAE.

@@ -103,9 +103,9 @@ def _declared(cls: Any, quantity: Quantity) -> Any:
     return Annotated[_Quantity, BeforeValidator(check)], default
 
 
-def _value(quantity: Quantity, number: float) -> Any:
+def _value(quantity: Quantity, drawn: float) -> Any:
     """Return a number as a value of a quantity; integers are rounded."""
-    return round(number) if quantity.bounds[0] is int else number
+    return round(drawn) if quantity.bounds[0] is int else drawn
 
 
 Number = Annotated[_Quantity, BeforeValidator(partial(_checked, least=1))]

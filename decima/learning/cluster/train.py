@@ -254,11 +254,11 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
         measured = {"validation_change_mean": mean, "validation_change_worst": worst}
         return Validation(mean, 0.0, -mean - worst, objective_ms.tolist(), measured)
 
-    def _changes(self, own: ArrayLike, results: Mapping[str, Any]) -> list[Interval]:
+    def _changes(self, objective_ms: ArrayLike, results: Mapping[str, Any]) -> list[Interval]:
         """Return the relative change of each cell against the reference scheduler, paired by sequence."""
         cells = self.config.validation.cells
         reference = np.reshape(results[self._references[-1]], (cells, -1))
-        relative = (np.reshape(own, (cells, -1)) - reference) / reference.mean(axis=1, keepdims=True)
+        relative = (np.reshape(objective_ms, (cells, -1)) - reference) / reference.mean(axis=1, keepdims=True)
         return [mean_interval(sequences) for sequences in relative]
 
     # Checkpoints and the policy file.

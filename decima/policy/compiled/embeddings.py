@@ -124,7 +124,7 @@ def embed(graphs, graph, network, buffers):
 
 
 @inner(arrays=True)
-def _embed_distinct(seen, num_jobs, network, buffers, found):
+def _embed_distinct(seen, num_jobs, network, buffers, embeddings):
     """Embed one of several jobs that are alike, and copy its embeddings; arguments as in ``_embed_jobs``.
 
     Returns:
@@ -171,7 +171,7 @@ def _embed_distinct(seen, num_jobs, network, buffers, found):
     jobs, summaries = np.empty((num_distinct, width), np.float32), np.empty((num_distinct, width), np.float32)
     of_distinct = its_features, its_job[:count], its_unfinished[:count], its_messages[:num_messages]
     _embed_jobs(of_distinct, num_distinct, network, buffers, (rows, jobs, summaries))
-    embedding, job_embedding, summary = found
+    embedding, job_embedding, summary = embeddings
     for job in range(num_jobs):
         copy_row(jobs, key_index[job], width, job_embedding, job, 0)
         copy_row(summaries, key_index[job], width, summary, job, 0)
@@ -181,12 +181,12 @@ def _embed_distinct(seen, num_jobs, network, buffers, found):
 
 
 @inner(arrays=True)
-def _number_keys(keys, number, distinct):
+def _number_keys(keys, key_index, distinct):
     """Number the distinct keys in order of appearance, and return how many there are.
 
     Args:
         keys: uint64 [J].
-        number: int32 [J], filled in: number of each key.
+        key_index: int32 [J], filled in: number of each key.
         distinct: int32 [J], filled in: index of the first key with each number.
     """
     size = 2
@@ -201,7 +201,7 @@ def _number_keys(keys, number, distinct):
             distinct[num_distinct] = k
             num_distinct += 1
             table[slot] = num_distinct
-        number[k] = table[slot] - 1
+        key_index[k] = table[slot] - 1
     return num_distinct
 
 
@@ -247,9 +247,9 @@ def _find_keys(bits, stage_job, unfinished, messages, keys, first):
 
 
 @inner
-def _mix(key, number):
+def _mix(key, bits):
     """Return a key that depends on all bits of a key and a number."""
-    key = key ^ number
+    key = key ^ bits
     low, high = (key & LOW) * FACTORS[0], (key >> SHIFT) * FACTORS[1]
     return low ^ (high << SHIFT | high >> SHIFT)
 
@@ -258,16 +258,16 @@ def _mix(key, number):
 
 
 @inner
-def _embed_jobs(seen, num_jobs, network, buffers, found):
+def _embed_jobs(seen, num_jobs, network, buffers, embeddings):
     """Embed stages by message passing, and jobs as sums over their unfinished stages.
 
     Args:
         seen: features, ``stage_job``, ``unfinished`` and ``messages`` of one graph, see ``Graphs``.
         num_jobs: number of jobs.
-        found: arrays for the embeddings of stages and of jobs, and for the summaries of jobs.
+        embeddings: arrays for the embeddings of stages and of jobs, and for the summaries of jobs.
     """
     features, stage_job, unfinished, messages = seen
-    embedding, job_embedding, summary = found
+    embedding, job_embedding, summary = embeddings
     width = network.width
     apply_part(network, STAGE_INPUT, features, len(features), embedding, buffers.between)
     for stage in range(len(features)):

@@ -311,7 +311,7 @@ def _check(jobs, stages, classes, offer, rule_limits, rule_away, profiles):
 
 
 @inner(arrays=True)
-def _sum_work(jobs, stages, own, offer):
+def _sum_work(jobs, stages, offered_class, offer):
     """Return sums over the stages of each live job, ``WORK`` records [J]."""
     work = np.zeros(len(jobs), WORK)
     for job in range(len(jobs)):
@@ -323,7 +323,7 @@ def _sum_work(jobs, stages, own, offer):
         sums.remaining_ms += stage.remaining_tasks * stage.mean_task_ms
         sums.unclaimed_ms += unclaimed_ms
         sums.attained_ms += stage.finished_ms
-        if covers(own, stage):
+        if covers(offered_class, stage):
             sums.fitting_ms += unclaimed_ms
         sums.busy += stage.running_executors + stage.remaining_tasks - stage.unclaimed_tasks
     return work

@@ -172,10 +172,10 @@ def _distribution(rows: pd.DataFrame, column: str, x: str, y: str) -> dict[str, 
     }
 
 
-def _explained(found: Explanation) -> str:
+def _explained(explained: Explanation) -> str:
     """Return the HTML section of an explained decision."""
-    tables = "\n".join(_table(table, str(table.title)) for table in explanation.tables(found))
-    notes = _list(explanation.notes(found))
+    tables = "\n".join(_table(table, str(table.title)) for table in explanation.tables(explained))
+    notes = _list(explanation.notes(explained))
     return f'<h2>A decision explained</h2>\n<ul class="note">\n{notes}\n</ul>\n{tables}'
 
 

@@ -33,7 +33,7 @@ def interleaved(graph: Graphs) -> Graphs:
     row_of = np.argsort(order).astype(np.int32)
     messages = graph.messages.copy()
     messages[:, 1:] = row_of[messages[:, 1:]]
-    columns = ("features", "stage_job", "unfinished", "place", "low", "high")
+    columns = ("features", "stage_job", "unfinished", "stage_index", "low", "high")
     return graph._replace(messages=messages, **{name: getattr(graph, name)[order] for name in columns})
 
 

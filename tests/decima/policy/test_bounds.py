@@ -104,7 +104,7 @@ def test_rules_and_the_guard_pass_over_jobs_without_unfinished_stages(rule: Srpt
     ("stage_job", lambda it: it + 40),
     ("stage_job", lambda it: it - 41),
     ("low", lambda it: it[1:]),
-    ("place", lambda it: it[1:]),
+    ("stage_index", lambda it: it[1:]),
     ("messages", lambda it: it + np.array([0, 0, 2], np.int32)),
     ("messages", lambda it: it - np.array([0, 1, 0], np.int32)),
 )

@@ -35,7 +35,7 @@ def linear_samples(features: NDArray[np.float32], chosen: list[int]) -> Trajecto
         job_features=np.zeros((size, 0), np.float32),
         stage_job=np.zeros(3 * size, np.int32),
         unfinished=np.ones(3 * size, bool),
-        place=np.tile(np.arange(3, dtype=np.int32), size),
+        stage_index=np.tile(np.arange(3, dtype=np.int32), size),
         low=np.zeros(3 * size, np.int32),
         high=np.ones(3 * size, np.int32),
         messages=np.zeros((0, 3), np.int32),
