@@ -33,11 +33,39 @@ from workloads.reading import read_bytes
 from workloads.sources import file_format
 
 __all__ = [
-    "CLONING", "CLONING_OFFSET", "ENDS", "RUN_SEEDS", "SETTINGS", "SHUFFLE", "TRAINING",
-    "VALIDATION", "VALIDATION_SEEDS", "WARM_UPS", "CloningSection", "Count", "DivergedError", "LearningRate", "Outside",
-    "Positive", "Progress", "Recipes", "RunConfig", "Section", "Share", "TrainingError", "ValidationSection",
-    "Weight", "Whole", "check_overrides", "describe_settings", "described", "first_problem",
-    "parse_settings", "parse_yaml", "read_settings", "silent",
+    "CLONING",
+    "CLONING_OFFSET",
+    "ENDS",
+    "RUN_SEEDS",
+    "SETTINGS",
+    "SHUFFLE",
+    "TRAINING",
+    "VALIDATION",
+    "VALIDATION_SEEDS",
+    "WARM_UPS",
+    "CommonCloningSection",
+    "CommonValidationSection",
+    "Count",
+    "DivergedError",
+    "LearningRate",
+    "Outside",
+    "Positive",
+    "Progress",
+    "Recipes",
+    "RunConfig",
+    "Section",
+    "Share",
+    "TrainingError",
+    "Weight",
+    "Whole",
+    "check_overrides",
+    "describe_settings",
+    "described",
+    "first_problem",
+    "parse_settings",
+    "parse_yaml",
+    "read_settings",
+    "silent",
 ]  # fmt: skip
 
 #: First seed of the validation sequences, the same in all runs, so that runs can be compared. Evaluations use smaller
@@ -426,14 +454,14 @@ def silent(phase: str, done: int, total: int) -> None:
     """Progress callback that does nothing."""
 
 
-class CloningSection(Section):
+class CommonCloningSection(Section):
     """Behaviour cloning: before reinforcement learning, the policy learns the choices of a heuristic."""
 
     epochs: Count = described(5, "number of times that each choice is used")
     minibatch: Count = described(256, "choices per gradient step")
 
 
-class ValidationSection(Section):
+class CommonValidationSection(Section):
     """Validation: the best policy is selected on held-out jobs."""
 
     every: Count = described(10, "iterations from one validation to the next")
@@ -450,8 +478,8 @@ class RunConfig(Section):
         None,
         "initial policy (warm start): a file, or the name of a shipped policy; excludes behaviour cloning",
     )
-    behaviour_cloning: CloningSection | None = None
-    validation: ValidationSection = ValidationSection()
+    behaviour_cloning: CommonCloningSection | None = None
+    validation: CommonValidationSection = CommonValidationSection()
     checkpoint_every: Count = described(10, "iterations from one checkpoint to the next")
 
     @model_validator(mode="after")

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 import decima
 from decima.show.style import SWATCHES, draw_pairs, finish_axes, new_figure
 from reproduce.common import Result
-from reproduce.spark.sleeping import Setting, run_on_spark
+from reproduce.spark.sleeping import SparkSetting, run_on_spark
 
 #: Largest mean errors in the paper (appendix D).
 PAPER = {"a job alone": 0.05, "mixtures": 0.09}
@@ -34,8 +34,8 @@ def run(
         tasks: Factor on the number of tasks of each stage.
     """
     profiles = decima.open_workload("tpch").profiles
-    alone = Setting(executors, 1, 2 * batches, scale=scale, tasks=tasks)
-    mixtures = Setting(executors, jobs, batches, scale=scale, tasks=tasks)
+    alone = SparkSetting(executors, 1, 2 * batches, scale=scale, tasks=tasks)
+    mixtures = SparkSetting(executors, jobs, batches, scale=scale, tasks=tasks)
     runs = {
         name: run_on_spark(profiles, setting, {"decima": "decima"})
         for name, setting in (("a job alone", alone), ("mixtures", mixtures))

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 import decima
 from decima.show.style import LEGEND, finish_axes, new_figure, styles
 from reproduce.common import Result
-from reproduce.spark.sleeping import Setting, run_on_spark
+from reproduce.spark.sleeping import SparkSetting, run_on_spark
 
 #: Displayed name -> scheduler. The first two are Spark's own; ``weighted-fair`` is tuned in the simulator.
 SCHEDULERS = {
@@ -50,7 +50,7 @@ def run(
         tasks: Factor on the number of tasks of each stage.
         seed: Seed of the first batch.
     """
-    setting = Setting(executors, jobs, batches, arrivals, scale, tasks, seed)
+    setting = SparkSetting(executors, jobs, batches, arrivals, scale, tasks, seed)
     runs = run_on_spark(decima.open_workload(workload).profiles, setting, SCHEDULERS)
     overhead = {
         f"overhead of a {name}": f"{runs[column].mean():.0f} ms ({runs[column].min():.0f} to {runs[column].max():.0f})"

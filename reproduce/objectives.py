@@ -19,7 +19,7 @@ from decima.show.style import finish_axes, label_points, new_figure, styles
 from reproduce.common import Result
 
 
-class Objective(NamedTuple):
+class MeasuredObjective(NamedTuple):
     """An objective: column of ``decima.compare``, its schedulers, and the attributes of the jobs."""
 
     column: str
@@ -29,17 +29,17 @@ class Objective(NamedTuple):
 
 RULE, POLICY = "srpt", "decima:general"
 OBJECTIVES = {
-    "misses": Objective(
+    "misses": MeasuredObjective(
         "deadline_misses",
         ("fair", RULE, "edf", "least-slack", "atc", POLICY, "decima:tpch-misses"),
         {"deadlines": (2.0, 4.0)},
     ),
-    "weighted": Objective(
+    "weighted": MeasuredObjective(
         "weighted_jct_s",
         ("fair", RULE, "weighted-srpt", "atc", POLICY, "decima:tpch-weighted"),
         {"weights": (1.0, 4.0, 16.0)},
     ),
-    "p99": Objective(
+    "p99": MeasuredObjective(
         "p99_jct_s",
         (
             "fair",

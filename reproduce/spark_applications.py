@@ -23,7 +23,7 @@ from decima.show.style import LEGEND, finish_axes, new_axes, styles
 from reproduce.common import Result
 from reproduce.fig9_spark import change
 from reproduce.spark.live import LiveSparkError, Standalone, serving, with_plugin
-from reproduce.spark.sleeping import Setting, sleeping_history, sleeping_jobs
+from reproduce.spark.sleeping import SparkSetting, sleeping_history, sleeping_jobs
 from workloads import JobProfile, Workload, write_workload
 
 FIFO, SHARES, DECIMA = "Spark FIFO", "static shares", "decima"
@@ -56,7 +56,7 @@ def run(
         tasks: Factor on the number of tasks of each stage.
         seed: Seed of the first batch.
     """
-    setting = Setting(slots, jobs, batches, scale=scale, tasks=tasks, seed=seed)
+    setting = SparkSetting(slots, jobs, batches, scale=scale, tasks=tasks, seed=seed)
     naps = sleeping_jobs(decima.open_workload(workload).profiles, setting)
     rows = []
     with sleeping_history(naps) as (folder, history):

@@ -129,7 +129,7 @@ class PolicyFile(click.Path):
 POLICY_FILE = PolicyFile()
 
 
-class Named(click.Path):
+class FileToWrite(click.Path):
     """Path of a file to write, whose name must have one of some endings."""
 
     def __init__(self, *endings: str) -> None:

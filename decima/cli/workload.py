@@ -20,7 +20,7 @@ from decima.cli.options import (
     FLAG,
     SEED,
     TEXT,
-    Named,
+    FileToWrite,
     Numbers,
     Option,
     option,
@@ -42,7 +42,7 @@ LEVELS = Numbers("whole numbers from 1, such as 5,10,20", int, least=1)
 #: Maximum number of profiles that ``show`` prints.
 MOST_ROWS = 500
 SIZE = Numbers("two numbers, such as 4,16", count=2)
-OUT = option("--out FILE.json[.gz]", Named(".json", ".json.gz"), "File to write.", required=True)
+OUT = option("--out FILE.json[.gz]", FileToWrite(".json", ".json.gz"), "File to write.", required=True)
 
 
 @click.group(cls=Commands)
@@ -300,7 +300,7 @@ def live(log: Path, out: Path) -> None:
 @option(
     "--profile NAME", TEXT, "Show only this profile; may be given several times.", name="names", multiple=True
 )
-@option("--out FILE.png", Named(".png"), "Draw the DAGs in this PNG file.")
+@option("--out FILE.png", FileToWrite(".png"), "Draw the DAGs in this PNG file.")
 def show(workload: str, names: Sequence[str], out: Path | None) -> None:
     """Show the job profiles of WORKLOAD.
 

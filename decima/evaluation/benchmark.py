@@ -24,7 +24,16 @@ from workloads.errors import did_you_mean
 from workloads.sources.open import EMBEDDED, SYNTHETIC, open_workload
 from workloads.sources.workload_file import Workload
 
-__all__ = ["SCHEDULERS", "SEED", "SEQUENCES", "SETTINGS", "VERSION", "Setting", "run_benchmark", "score"]
+__all__ = [
+    "SCHEDULERS",
+    "SEED",
+    "SEQUENCES",
+    "SETTINGS",
+    "VERSION",
+    "BenchmarkSetting",
+    "run_benchmark",
+    "score",
+]
 
 VERSION = 1
 #: Seed of the first sequence. Training, validation and tuning use no seed between ``SEED`` and ``SEED + 1_000_000``.
@@ -53,7 +62,7 @@ FINGERPRINTS: dict[Source, str] = {
 
 
 @dataclass(frozen=True)
-class Setting:
+class BenchmarkSetting:
     """An evaluation setting of the benchmark: unique short name, description, and source of the jobs.
 
     ``options`` are arguments of ``make_conditions``; by default estimates are exact and there are no faults.
@@ -74,25 +83,26 @@ def _stream(interval: float, jobs: int = 100, **options: Any) -> dict[str, Any]:
     return {"arrivals": "poisson", "interval": interval, "jobs": jobs} | options
 
 
-SETTINGS: dict[str, Setting] = {
+SETTINGS: dict[str, BenchmarkSetting] = {
     setting.name: setting
     for setting in (
-        Setting("tpch-batch", "jobs that come at once (Decima, section 7.2)", "published"),
-        Setting("tpch-stream", "arrivals at a moderate load", "published", _stream(25)),
-        Setting("tpch-busy", "high load", "published", _stream(14)),
-        Setting("tpch-drift", "arrivals that become twice as frequent", "published", _stream(25, drift="1250:2")),
-        Setting("tpch-classes", "executors of four sizes (Decima, section 7.3)", "published",
+        BenchmarkSetting("tpch-batch", "jobs that come at once (Decima, section 7.2)", "published"),
+        BenchmarkSetting("tpch-stream", "arrivals at a moderate load", "published", _stream(25)),
+        BenchmarkSetting("tpch-busy", "high load", "published", _stream(14)),
+        BenchmarkSetting("tpch-drift", "arrivals that become twice as frequent", "published",
+            _stream(25, drift="1250:2")),
+        BenchmarkSetting("tpch-classes", "executors of four sizes (Decima, section 7.3)", "published",
             _stream(4, classes="50x0.25,50x0.5,50x0.75,50x1", memory_demand="uniform")),
-        Setting("tpch-estimates", "a stream with wrong estimates and jobs without history", "published",
+        BenchmarkSetting("tpch-estimates", "a stream with wrong estimates and jobs without history", "published",
             _stream(14, knowledge=Knowledge(job_error=1.0, stage_error=0.5, unknown=0.2, estimator="typical"))),
-        Setting("embedded-batch", "short jobs that come at once", "embedded"),
-        Setting("embedded-stream", "short jobs at a high load", "embedded", _stream(4)),
-        Setting("embedded-estimates", "a batch with wrong estimates", "embedded",
+        BenchmarkSetting("embedded-batch", "short jobs that come at once", "embedded"),
+        BenchmarkSetting("embedded-stream", "short jobs at a high load", "embedded", _stream(4)),
+        BenchmarkSetting("embedded-estimates", "a batch with wrong estimates", "embedded",
             {"knowledge": Knowledge(job_error=1.0, stage_error=0.5)}),
-        Setting("embedded-faults", "lost executors, failing tasks and stragglers", "embedded",
+        BenchmarkSetting("embedded-faults", "lost executors, failing tasks and stragglers", "embedded",
             _stream(5, faults=Faults(600_000.0, task_failures=0.01, stragglers=(0.05, 3.0), lost_output=True))),
-        Setting("random-stream", "DAGs of any shape", "random", _stream(25, jobs=60)),
-        Setting("trace-batch", "DAGs of a production trace", "trace", {"executors": 200}),
+        BenchmarkSetting("random-stream", "DAGs of any shape", "random", _stream(25, jobs=60)),
+        BenchmarkSetting("trace-batch", "DAGs of a production trace", "trace", {"executors": 200}),
     )
 }  # fmt: skip
 
@@ -121,7 +131,7 @@ def run_benchmark(
         on_step: progress callback: number of finished work items, number of all.
 
     Returns:
-        Setting -> complete comparison.
+        Name of the setting -> complete comparison.
 
     Raises:
         CompareError: unknown setting, setting without jobs, jobs of another version, or scheduler that failed.

@@ -16,7 +16,14 @@ from decima import evaluation
 from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.fairness import TENANT_METRICS, tenant_metrics
 from decima.evaluation.metrics import METRICS, RELATIVE, SHOWN, ShownMetric, compare_metrics, summarise
-from decima.evaluation.run import Plan, Result, best_for_all, compile_parts, run_item, sweep_item
+from decima.evaluation.run import (
+    ComparisonPlan,
+    EpisodeResult,
+    best_for_all,
+    compile_parts,
+    run_item,
+    sweep_item,
+)
 from decima.evaluation.variants import (
     ALPHAS,
     GRIDS,
@@ -142,7 +149,7 @@ class Comparison:
         self.compared_by = self.shown[0] if self.shown else "mean_jct_s"
         grids = GRIDS | {"weighted-fair": tuple(map(weighted_fair, self.alphas))}
         further = None if set(self.shown).isdisjoint(TENANT_METRICS) else tenant_metrics
-        self._plan = Plan(conditions, specs, objects, grids, further)
+        self._plan = ComparisonPlan(conditions, specs, objects, grids, further)
         self.heuristics = [
             name
             for name, spec in specs.items()
@@ -160,7 +167,7 @@ class Comparison:
         self.training_seeds = conditions.training_seeds(num_training if self._tuned_once else 0)
         self._keep = keep
         self._sweeps: dict[tuple[str, int], NDArray[np.float64]] = {}
-        self._results: dict[int, dict[str, Result]] = {}
+        self._results: dict[int, dict[str, EpisodeResult]] = {}
         self._episodes: dict[int, dict[str, EpisodeRecord]] = {}
         self._alone: dict[int, list[TimeAlone]] = {}
 
@@ -186,7 +193,7 @@ class Comparison:
         counts = ("decisions", "guarded", "failed_jobs", "overruled")
         unknown = dict.fromkeys(METRICS, math.nan) | dict.fromkeys(counts, 0)
         for seed, value in mean_jct_s.items():
-            self._add(seed, {scheduler: Result("", unknown | {"mean_jct_s": value})})
+            self._add(seed, {scheduler: EpisodeResult("", unknown | {"mean_jct_s": value})})
 
     def _items(self, at_once: int = 0) -> list[tuple[int, tuple[str, ...], bool]]:
         """List the unfinished work items: seed, schedulers, whether to keep the episodes.
@@ -211,7 +218,10 @@ class Comparison:
         ]
 
     def _add(
-        self, seed: int, results: Mapping[str, Result], episodes: Mapping[str, EpisodeRecord] | None = None
+        self,
+        seed: int,
+        results: Mapping[str, EpisodeResult],
+        episodes: Mapping[str, EpisodeRecord] | None = None,
     ) -> None:
         self._results.setdefault(seed, {}).update(results)
         self._episodes.setdefault(seed, {}).update(episodes or {})
@@ -377,7 +387,7 @@ class Comparison:
             table["tardiness_s"] = late_s.where(np.isfinite(table["deadline_s"]))
         return table
 
-    def _with_jobs(self) -> list[tuple[str, int, Result]]:
+    def _with_jobs(self) -> list[tuple[str, int, EpisodeResult]]:
         """List scheduler, seed and result of the finished experiments, except schedulers that were run elsewhere."""
         return [
             (name, seed, result)

@@ -149,7 +149,7 @@ def heuristics_for(
     Raises ``SchedulerError`` for an unknown name.
     """
     return {
-        name: Tetris(tune_tetris(Grid(config, training))) if name == TUNED else make_grid_scheduler(name)
+        name: GridTetris(tune_tetris(Grid(config, training))) if name == TUNED else make_grid_scheduler(name)
         for name in names
     }
 
@@ -292,7 +292,7 @@ class GridComparison:
         for done, (name, jobs) in enumerate(self.conditions.items()):
             on_step(done, len(self.conditions))
             schedulers = self.make_schedulers(name)
-            if isinstance(tuned := schedulers.get(TUNED), Tetris):
+            if isinstance(tuned := schedulers.get(TUNED), GridTetris):
                 self.knobs[name] = tuned.knob
             drawn = jobs.draw(self.grid, self.sets, self.seed)
             with policy.one_thread() if self.networks else nullcontext():

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from decima.registry import SchedulerLike
 
-__all__ = ["Chosen", "choose_schedulers", "compare", "make_conditions"]
+__all__ = ["ChosenSchedulers", "choose_schedulers", "compare", "make_conditions"]
 
 
 def make_conditions(**settings: Any) -> Conditions:
@@ -55,7 +55,7 @@ def make_conditions(**settings: Any) -> Conditions:
     return conditions
 
 
-class Chosen(NamedTuple):
+class ChosenSchedulers(NamedTuple):
     """The schedulers of a comparison.
 
     Attributes:
@@ -74,7 +74,7 @@ def choose_schedulers(
     schedulers: str | Sequence[SchedulerLike] | Mapping[str, SchedulerLike] | None = None,
     checkpoint: str | Path | None = None,
     metric: str = "mean",
-) -> Chosen:
+) -> ChosenSchedulers:
     """Return the schedulers of a comparison.
 
     Args:
@@ -100,19 +100,19 @@ def choose_schedulers(
         named = split_names(named)
     policy = None if checkpoint is None else str(checkpoint)
     if policy is not None and LEARNED not in named:
-        return Chosen(
+        return ChosenSchedulers(
             {**named, LEARNED: LEARNED} if isinstance(named, Mapping) else [*named, LEARNED], policy, {}
         )
     if policy is not None or schedulers is not None or isinstance(named, Mapping):
-        return Chosen(named, policy, {})
+        return ChosenSchedulers(named, policy, {})
     if metric in RULES_FOR and objective_policy(metric) is None:
-        return Chosen([name for name in named if name != LEARNED], None, {})
+        return ChosenSchedulers([name for name in named if name != LEARNED], None, {})
     # The default excludes policies that may collapse out of their distribution.
     fitting = evaluation.best_fit(conditions, metric)
     if fitting is not None and not fitting[1]:
-        return Chosen(named, fitting[0], {})
+        return ChosenSchedulers(named, fitting[0], {})
     remaining = [name for name in named if name != LEARNED]
-    return Chosen(remaining, None, {} if fitting is None else {fitting[0]: fitting[1]})
+    return ChosenSchedulers(remaining, None, {} if fitting is None else {fitting[0]: fitting[1]})
 
 
 def compare(

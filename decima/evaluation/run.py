@@ -40,8 +40,21 @@ if TYPE_CHECKING:
     from simulator.cluster.record import EpisodeRecord
 
 __all__ = [
-    "Decided", "Plan", "Result", "best_for_all", "best_settings", "compile_parts", "decisions",
-    "objective_ms", "replay", "run_item", "run_scheduler", "sweep", "sweep_item", "sweep_ms", "tune",
+    "ComparisonPlan",
+    "DecisionRecord",
+    "EpisodeResult",
+    "best_for_all",
+    "best_settings",
+    "compile_parts",
+    "decisions",
+    "objective_ms",
+    "replay",
+    "run_item",
+    "run_scheduler",
+    "sweep",
+    "sweep_item",
+    "sweep_ms",
+    "tune",
 ]  # fmt: skip
 
 
@@ -151,7 +164,7 @@ def best_for_all(sweeps_ms: NDArray[np.float64], settings: Sequence[Any] = ALPHA
 # ---- work items of a comparison --------------------------------------------------------------------------
 
 
-class Result(NamedTuple):
+class EpisodeResult(NamedTuple):
     """Results of one scheduler on one sequence.
 
     Attributes:
@@ -166,7 +179,7 @@ class Result(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class ComparisonPlan:
     """Data of a comparison for workers.
 
     Attributes:
@@ -198,7 +211,7 @@ class Plan:
 
 
 def sweep_item(
-    plans: Sequence[Plan], item: tuple[int, str, int]
+    plans: Sequence[ComparisonPlan], item: tuple[int, str, int]
 ) -> tuple[int, str, int, NDArray[np.float64]]:
     """Run all candidate settings of a scheduler on a training sequence; return the work item and mean JCTs, ms."""
     index, family, seed = item
@@ -207,8 +220,10 @@ def sweep_item(
 
 
 def run_item(
-    tuned: Sequence[Mapping[str, str]], plans: Sequence[Plan], item: tuple[int, int, tuple[str, ...], bool]
-) -> tuple[int, int, dict[str, Result], dict[str, EpisodeRecord]]:
+    tuned: Sequence[Mapping[str, str]],
+    plans: Sequence[ComparisonPlan],
+    item: tuple[int, int, tuple[str, ...], bool],
+) -> tuple[int, int, dict[str, EpisodeResult], dict[str, EpisodeRecord]]:
     """Run schedulers on one sequence, each setting once; return comparison index, seed, results and kept episodes."""
     index, seed, names, keep = item
     plan = plans[index]
@@ -240,7 +255,7 @@ def run_item(
         metrics = measure(record, without=RELATIVE) | (plan.further(record) if plan.further else {})
         if guarantees := split_guarantees(specs[name])[1]:
             metrics |= guarantee_metrics(record, guarantees, fair)
-        results[name] = Result(outcomes[specs[name]][0], metrics, record.jct_ms)
+        results[name] = EpisodeResult(outcomes[specs[name]][0], metrics, record.jct_ms)
     return index, seed, results, episodes if keep else {}
 
 
@@ -260,7 +275,7 @@ def replay(
         cluster.decide(decision)
 
 
-class Decided(NamedTuple):
+class DecisionRecord(NamedTuple):
     """One decision; job and stage are -1, and the limit is 0, if the ``offered`` executors are left idle."""
 
     time_ms: float
@@ -270,7 +285,7 @@ class Decided(NamedTuple):
     limit: int = 0
 
 
-def decisions(conditions: Conditions, seed: int, scheduler: DecidesStages) -> list[Decided]:
+def decisions(conditions: Conditions, seed: int, scheduler: DecidesStages) -> list[DecisionRecord]:
     """Run an experiment, and return the scheduler's decisions in order.
 
     Decisions to keep executors in their job, which the engine takes on the scheduler's behalf (see
@@ -280,11 +295,11 @@ def decisions(conditions: Conditions, seed: int, scheduler: DecidesStages) -> li
     for _, seen, decision in replay(conditions, seed, scheduler):
         when = float(seen.time_ms), seen.offered
         if decision is None:
-            decided.append(Decided(*when))
+            decided.append(DecisionRecord(*when))
         else:
             job = int(seen.stage_job[decision.stage])
             stage = int(decision.stage - seen.job_first_stage[job])
-            decided.append(Decided(*when, int(seen.job_id[job]), stage, int(decision.limit)))
+            decided.append(DecisionRecord(*when, int(seen.job_id[job]), stage, int(decision.limit)))
     return decided
 
 

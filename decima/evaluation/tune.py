@@ -23,7 +23,7 @@ from decima.schedulers.srpt_weights import has_effect
 from decima.workers.pool import Workers, available_cpus, make_workers, map_in_order
 from workloads.errors import check_one_of
 
-__all__ = ["Tuned", "scheduler_name", "tune_rule"]
+__all__ = ["TunedRule", "scheduler_name", "tune_rule"]
 
 #: Rule that is tuned by default.
 RULE = "srpt"
@@ -49,7 +49,7 @@ DIGITS = 3
 FIRST_STEP = 0.3
 
 
-class Tuned(NamedTuple):
+class TunedRule(NamedTuple):
     """Constants of a rule found by a search, with results of default and tuned constants.
 
     Attributes:
@@ -95,7 +95,7 @@ def tune_rule(
     workers: int | str | None = None,
     on_step: Callable[[str, int, int], None] = lambda what, done, total: None,
     on_compile: Callable[[int, int], None] = lambda done, total: None,
-) -> Tuned:
+) -> TunedRule:
     """Tune the constants of a rule for the mean JCT or another metric.
 
     The search is CMA-ES with a diagonal covariance matrix (Ros and Hansen, PPSN 2008).
@@ -172,7 +172,7 @@ def tune_rule(
     ]
     columns = ["seeds", "condition", "seed", "scheduler", metric]
     table = pd.DataFrame(rows, columns=columns)
-    return Tuned(rule, tuned, table, np.array(path), start, start_constants, metric)
+    return TunedRule(rule, tuned, table, np.array(path), start, start_constants, metric)
 
 
 def _judged(conditions: Conditions, judged: int, judged_seed: int | None) -> Conditions:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from simulator.cluster.record import EpisodeRecord
 
 __all__ = [
-    "ALPHAS", "GRIDS", "GUARANTEE_METRICS", "HINDSIGHT", "MAKESPAN_HINDSIGHT", "TUNED", "TUNED_ONCE", "Tuned",
+    "ALPHAS", "GRIDS", "GUARANTEE_METRICS", "HINDSIGHT", "MAKESPAN_HINDSIGHT", "TUNED", "TUNED_ONCE", "TunedScheduler",
     "check_tenants", "fair_rule", "guarantee_entry", "guarantee_metrics", "most_executors", "tuned_once",
     "weighted_fair", "with_guarantees",
 ]  # fmt: skip
@@ -60,7 +60,7 @@ GRIDS: dict[str, tuple[str, ...]] = {
 }
 
 
-class Tuned(NamedTuple):
+class TunedScheduler(NamedTuple):
     """A tuned scheduler of ``GRIDS``, with the objective to minimise (see ``run.objective_ms``).
 
     If ``once``, it is tuned on training sequences; by default, each evaluation sequence has its own parameters.
@@ -72,8 +72,8 @@ class Tuned(NamedTuple):
 
 
 #: Name of a tuned scheduler -> how it is tuned.
-TUNED: dict[str, Tuned] = {TUNED_ONCE: Tuned("weighted-fair", once=True)} | {
-    f"tuned-{name}{suffix}": Tuned(name, objective, once)
+TUNED: dict[str, TunedScheduler] = {TUNED_ONCE: TunedScheduler("weighted-fair", once=True)} | {
+    f"tuned-{name}{suffix}": TunedScheduler(name, objective, once)
     for name in GRIDS
     for suffix, objective, once in (
         ("", "jct", False),

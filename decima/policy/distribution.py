@@ -23,7 +23,7 @@ from simulator.cluster.config import ERRORS, ClusterConfig
 from workloads.arrivals import JobSequence
 
 __all__ = [
-    "QUANTITIES", "Distribution", "Quantity", "Spread", "format_quantity", "is_similar",
+    "QUANTITIES", "Distribution", "DistributionQuantity", "Spread", "format_quantity", "is_similar",
     "out_of_distribution", "read_trained_on", "summarise",
 ]  # fmt: skip
 
@@ -106,7 +106,7 @@ class Distribution(BaseModel):
                 yield quantity.name, spread
 
 
-class Quantity(NamedTuple):
+class DistributionQuantity(NamedTuple):
     """One quantity of a ``Distribution``, and its tolerances: how far outside training a policy can be trusted.
 
     Attributes:
@@ -157,25 +157,31 @@ SIMILARITY = Spread(2.5, 1.4, 2.5)
 #:   batches and of streams are 17 to 29 % below fair sharing, as with a constant capacity.
 #: - Arrivals: policies of batches and of streams are within 3 % of each other on both, so arrivals are not checked.
 QUANTITIES = (
-    Quantity("executors", "executors", "{} executors", 5, 4),
-    Quantity("classes", "classes of executors", "{} classes of executors", math.inf, 1),
-    Quantity("moving_delay_s", "moving delay, s", "a moving delay of {} s", 2, 8),
-    Quantity("stages", "stages of a job", "jobs have {} stages", 4, 4),
-    Quantity("tasks", "tasks of a job", "jobs have {} tasks", 4, 4),
-    Quantity("task_s", "mean task duration, s", "tasks take {} s", 8, 1),
-    Quantity("work_s", "work of a job, s", "jobs have {} s of work", 4, 4),
-    Quantity("delay_tasks", "moving delay over task duration", "a move takes as long as {} tasks", 1, 8),
-    Quantity("jobs", "jobs of a batch", "batches of {} jobs", 20, 10),
-    Quantity("load", "load", "a load of {}", math.inf, 10, shares=True),
-    Quantity("job_error", "error of job estimates", "estimates of jobs have an error of {}", math.inf, 1.5),
-    Quantity(
+    DistributionQuantity("executors", "executors", "{} executors", 5, 4),
+    DistributionQuantity("classes", "classes of executors", "{} classes of executors", math.inf, 1),
+    DistributionQuantity("moving_delay_s", "moving delay, s", "a moving delay of {} s", 2, 8),
+    DistributionQuantity("stages", "stages of a job", "jobs have {} stages", 4, 4),
+    DistributionQuantity("tasks", "tasks of a job", "jobs have {} tasks", 4, 4),
+    DistributionQuantity("task_s", "mean task duration, s", "tasks take {} s", 8, 1),
+    DistributionQuantity("work_s", "work of a job, s", "jobs have {} s of work", 4, 4),
+    DistributionQuantity(
+        "delay_tasks", "moving delay over task duration", "a move takes as long as {} tasks", 1, 8
+    ),
+    DistributionQuantity("jobs", "jobs of a batch", "batches of {} jobs", 20, 10),
+    DistributionQuantity("load", "load", "a load of {}", math.inf, 10, shares=True),
+    DistributionQuantity(
+        "job_error", "error of job estimates", "estimates of jobs have an error of {}", math.inf, 1.5
+    ),
+    DistributionQuantity(
         "stage_error", "error of stage estimates", "estimates of stages have an error of {}", math.inf, 1.5
     ),
-    Quantity(
+    DistributionQuantity(
         "task_count_error", "error of task counts", "numbers of tasks have an error of {}", math.inf, 1.5
     ),
-    Quantity("unknown", "jobs without history", "{} of the jobs have no history", math.inf, 1.5, shares=True),
-    Quantity(
+    DistributionQuantity(
+        "unknown", "jobs without history", "{} of the jobs have no history", math.inf, 1.5, shares=True
+    ),
+    DistributionQuantity(
         "losses_per_hour",
         "losses of an executor, per hour",
         "executors are lost {} times an hour",
@@ -183,8 +189,10 @@ QUANTITIES = (
         2,
         inside=12,
     ),
-    Quantity("task_failures", "runs that fail", "{} of the runs fail", math.inf, 2, shares=True, inside=0.02),
-    Quantity(
+    DistributionQuantity(
+        "task_failures", "runs that fail", "{} of the runs fail", math.inf, 2, shares=True, inside=0.02
+    ),
+    DistributionQuantity(
         "straggling",
         "time added by stragglers",
         "stragglers add {} of the time",
@@ -193,7 +201,7 @@ QUANTITIES = (
         shares=True,
         inside=0.15,
     ),
-    Quantity(
+    DistributionQuantity(
         "absent",
         "executors that come and go",
         "{} of the executors come and go",
@@ -319,13 +327,13 @@ def is_similar(trained: Distribution, here: Distribution) -> bool:
     return True
 
 
-def _words(quantity: Quantity, trained: Spread, value: float) -> str:
+def _words(quantity: DistributionQuantity, trained: Spread, value: float) -> str:
     low, high = format_quantity(quantity, trained.low), format_quantity(quantity, trained.high)
     trained_range = low if low == high else f"{low} to {high}"
     return f"{quantity.text.format(format_quantity(quantity, value))}, trained on {trained_range}"
 
 
-def format_quantity(quantity: Quantity, value: float) -> str:
+def format_quantity(quantity: DistributionQuantity, value: float) -> str:
     """Format a quantity for display: two significant digits; integers in full."""
     if quantity.shares:
         return f"{value:,.0%}"

@@ -27,8 +27,20 @@ if TYPE_CHECKING:
     from simulator.grid.grid import Grid
 
 __all__ = [
-    "CLONING", "COMPARED", "VALIDATED", "GridActor", "PictureLinear", "Resources", "View", "add_outer",
-    "build_actor", "build_network", "load_network", "log_probabilities", "look", "save_network",
+    "CLONING",
+    "COMPARED",
+    "VALIDATED",
+    "GridActor",
+    "GridView",
+    "PictureLinear",
+    "Resources",
+    "add_outer",
+    "build_actor",
+    "build_network",
+    "load_network",
+    "log_probabilities",
+    "look",
+    "save_network",
     "sum_taken",
 ]  # fmt: skip
 
@@ -245,7 +257,7 @@ COMPARED, VALIDATED, CLONING = 2**29, 2**30, 2**31 - 1
 IMPOSSIBLE = -1e30
 
 
-class View(NamedTuple):
+class GridView(NamedTuple):
     """Episodes in which the network has a choice, n of N, and what it sees of them.
 
     Attributes:
@@ -259,14 +271,14 @@ class View(NamedTuple):
     allowed: NDArray[np.bool_] | None
 
 
-def look(grid: Grid, mask: Mask) -> View:
+def look(grid: Grid, mask: Mask) -> GridView:
     """Return the view of a grid under an action mask, see ``GridActor``."""
     if mask == "all":
         episode = np.flatnonzero(~grid.done)
-        return View(episode, grid.pictures[episode], None)
+        return GridView(episode, grid.pictures[episode], None)
     allowed = grid.action_mask(now=mask == "startable")
     episode = np.flatnonzero(allowed[:, :-1].any(axis=1))
-    return View(episode, grid.pictures[episode], allowed[episode])
+    return GridView(episode, grid.pictures[episode], allowed[episode])
 
 
 class GridActor:
@@ -290,7 +302,7 @@ class GridActor:
         """Return an action for each of N episodes, int64 [N]."""
         return self.decide(grid, look(grid, self.mask))
 
-    def decide(self, grid: Grid, view: View) -> NDArray[np.int64]:
+    def decide(self, grid: Grid, view: GridView) -> NDArray[np.int64]:
         """Return an action for each of N episodes, int64 [N], given the view of the grid under ``mask``.
 
         Raises:

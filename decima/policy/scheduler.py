@@ -38,7 +38,7 @@ from simulator.cluster.observation import Decision, Observation, PerJob
 from workloads.arrivals import RandomStream, random_stream
 from workloads.job import JobProfile
 
-__all__ = ["Actor", "Choice", "Choices", "Featurizer", "NeuralScheduler", "make_rule"]
+__all__ = ["Actor", "Choices", "Featurizer", "NetworkChoice", "NeuralScheduler", "make_rule"]
 
 #: Cost exponents of executors in the features ``thrifty_executors`` and ``fast_executors``.
 COST_EXPONENTS = (2.5, 0.75)
@@ -86,7 +86,7 @@ class InferenceNetwork(Protocol):
         """Choose in each observation, see ``Actor.act``."""
 
 
-class Choice(NamedTuple):
+class NetworkChoice(NamedTuple):
     """Choice of a network in one observation.
 
     Attributes:
@@ -218,7 +218,7 @@ class Featurizer:
         policy: InferenceNetwork,
         uniforms: NDArray[np.float64] | None = None,
         keeps_graph: bool = False,
-    ) -> Choice:
+    ) -> NetworkChoice:
         """Return the choice of a policy in an observation.
 
         Args:
@@ -237,7 +237,7 @@ class Featurizer:
                 greedy,
                 keeps_graph,
             )
-            return Choice(*chosen)
+            return NetworkChoice(*chosen)
         graph, num_answers, guard = self._build(observation)
         choices = policy.act(graph, uniforms, guard)
         stage, limit, job_limit = int(choices.stage[0]), int(choices.limit[0]), 0
@@ -246,7 +246,7 @@ class Featurizer:
             job_limit = 0 if decision is None else decision.limit
         log_probability, guarded = float(choices.log_probability[0]), bool(choices.guarded[0])
         kept = graph if keeps_graph else None
-        return Choice(num_answers, stage, limit, job_limit, log_probability, guarded, kept)
+        return NetworkChoice(num_answers, stage, limit, job_limit, log_probability, guarded, kept)
 
     def decision(self, observation: Observation, stage: int, limit: int) -> Decision | None:
         """Convert a choice of the network to a decision; None leaves the executors idle.

@@ -63,7 +63,7 @@ class Packer(ScoredRule):
         return score
 
 
-class Tetris(ScoredRule):
+class GridTetris(ScoredRule):
     """Tetris*: ``knob`` times the packer's score plus ``1 - knob`` times the score of shortest job first.
 
     The packer's score is up to 100 times the other score: 0.5 is nearly the packer, 0.01 gives both similar weights.
@@ -78,7 +78,7 @@ class Tetris(ScoredRule):
         return self.knob * packing + (1 - self.knob) * shortness
 
 
-class RandomChoice:
+class GridRandomChoice:
     """Uniform random actions, which may reserve later times, or let time pass while jobs wait."""
 
     def __init__(self, seed: int = 0) -> None:
@@ -106,7 +106,7 @@ def tune_tetris(grid: Grid) -> float:
     slowdowns = []
     for knob in KNOBS:
         grid.reset()
-        slowdowns.append(float(np.nanmean(play(grid, Tetris(knob)).slowdown())))
+        slowdowns.append(float(np.nanmean(play(grid, GridTetris(knob)).slowdown())))
     return KNOBS[int(np.argmin(slowdowns))]
 
 

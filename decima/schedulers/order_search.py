@@ -111,12 +111,12 @@ def search_orders(
         spreads = (stage.durations.spread for stage in profile.stages)
         if any(shortest < longest for shortest, longest in spreads):
             raise ValueError(f"{profile.name}: expected a simplified profile, with equal tasks in each stage")
-    search = _Search(sequence, simplified_cluster(num_executors), ahead, max_evaluations)
+    search = _OrderSearch(sequence, simplified_cluster(num_executors), ahead, max_evaluations)
     search.descend()
     return search.branch_and_bound()
 
 
-class _Search:
+class _OrderSearch:
     """State of a search: simulated orders, and the best order so far."""
 
     def __init__(self, sequence: JobSequence, cluster: ClusterConfig, ahead: bool, max_evaluations: int):

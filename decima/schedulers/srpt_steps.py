@@ -1,6 +1,6 @@
 """Steps of ``srpt`` and ``srpt-tuned`` as compiled functions; docs/guides/srpt.md describes them under the same names.
 
-``choose`` calls the steps. They get its arguments as a tuple of arrays and numbers, ``Seen``, whose fields have names.
+``choose`` calls the steps. They get its arguments as one tuple of arrays and numbers, ``SrptInput``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from decima.schedulers.base import (
     bounded,
     weighted_sum,
 )
-from decima.schedulers.srpt_weights import ROW, Constants, JobFeatures, StageFeatures, State
+from decima.schedulers.srpt_weights import ROW, Constants, JobFeatures, StageFeatures, StateFeatures
 from simulator.compiled import ANY_ORDER, compiled, inner, record
 
 __all__ = ["GIVEN_KEY", "KEY_FACTOR", "LIMIT_FACTOR", "RULE", "WORK", "choose", "nearest_price"]
@@ -29,7 +29,7 @@ __all__ = ["GIVEN_KEY", "KEY_FACTOR", "LIMIT_FACTOR", "RULE", "WORK", "choose", 
 RULE = record(
     *((name, np.float64) for name in Constants._fields),
     ("has_weights", np.bool_),
-    ("weights", np.float64, (len(ROW), len(State._fields))),
+    ("weights", np.float64, (len(ROW), len(StateFeatures._fields))),
     ("full_effect_executors", np.float64),
     ("config_executors", np.float64),  # without faults
     ("moving_delay_ms", np.float64),
@@ -88,7 +88,7 @@ ROUNDING, NEAREST = 1e-9, 0.5
 TIE = 1e-12
 
 
-class Seen(NamedTuple):
+class SrptInput(NamedTuple):
     """Arguments of ``choose``; for the offered executors see ``Observation``.
 
     Attributes:
@@ -184,7 +184,7 @@ def choose(jobs, stages, classes, offer, profiles, height_ms, changes, rules, li
     source, offered, executor_class, num_executors, last_call, classes_matter = offer
     most = max(num_executors, 1)  # all may have left
     arrays = jobs, stages, classes, profiles, height_ms, changes
-    seen = Seen(*arrays, source, offered, executor_class, most, last_call, classes_matter)
+    seen = SrptInput(*arrays, source, offered, executor_class, most, last_call, classes_matter)
     rule, plans = rules[0], np.zeros(len(jobs), PLAN)
     cover = np.zeros(len(stages) if classes_matter else 0, COVER)
     totals = sum_stages(seen, rule, cover_stages(seen, cover), cover, plans)
@@ -304,7 +304,7 @@ def describe_state(seen, rule, totals, plans):  # type: ignore[no-untyped-def]
     errors = totals.mean_log_sd / (totals.mean_log_sd + HALF_ERRORS)  # saturates: existence matters most
     task_ms = max(totals.work_ms, 1.0) / max(totals.tasks, 1)
     stream = 1.0 * is_stream(seen)
-    return State(
+    return StateFeatures(
         one=1.0,
         errors=errors,
         demand=bounded(math.log(max(totals.parallelism, 1.0) / seen.most), MOST_LOG),

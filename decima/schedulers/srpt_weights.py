@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from decima.schedulers.base import LEAVE_MIN_DELAYS, MOVE_MIN_DELAYS, SOURCE_FACTOR
 
 __all__ = [
-    "CLASSES", "CLASS_CONSTANTS", "ROW", "WEIGHT_PLACES", "Constants", "JobFeatures", "StageFeatures", "State",
+    "CLASSES", "CLASS_CONSTANTS", "ROW", "WEIGHT_PLACES", "Constants", "JobFeatures", "StageFeatures", "StateFeatures",
     "constants_of_orders", "has_effect", "searched_weights",
 ]  # fmt: skip
 
@@ -85,7 +85,7 @@ def has_effect(name: str, has_classes: bool) -> bool:
     return name not in CLASS_CONSTANTS and not name.startswith(CLASSES)
 
 
-class State(NamedTuple):
+class StateFeatures(NamedTuple):
     """Features of the state; logarithms are natural.
 
     Attributes:
@@ -211,7 +211,7 @@ WEIGHT_PLACES = {
     if feature == "one"
     else f"{quantity}.{feature}" + (f"_{state}" if column else ""): (row, column)
     for row, (quantity, feature) in enumerate(_ROWS)
-    for column, state in enumerate(State._fields)
+    for column, state in enumerate(StateFeatures._fields)
 }
 
 

@@ -27,7 +27,7 @@ from typing import Any
 
 from decima.service.credentials import ServeError, load_certificate
 from decima.service.jobs import LiveJob, estimated_profile
-from decima.service.protocol import Job, State
+from decima.service.protocol import JobMessage, StateMessage
 from decima.service.server import listen, logging_to, warm_up
 from decima.service.service import Connected, Service, Watcher, notify
 from decima.workers.processes import children_ignore
@@ -136,7 +136,7 @@ class Repeater:
         elif kind == "asked":
             number, line = content
             driver = self._drivers[number]
-            driver.state = State.model_validate_json(line)
+            driver.state = StateMessage.model_validate_json(line)
             notify(self._watchers, lambda watcher: watcher.asked(driver))
         elif kind == "answered":
             number, decided, jobs, took_ms, failures = content
@@ -165,7 +165,7 @@ def _pack(job: LiveJob) -> tuple[object, ...]:
 
 
 def _unpack(
-    messages: dict[str, Job],
+    messages: dict[str, JobMessage],
     identifier: str,
     number: int,
     arrival_ms: float,

@@ -19,7 +19,7 @@ from statistics import median
 from decima.schedulers.base import LEAVE_MIN_DELAYS, MOVE_MIN_DELAYS
 from decima.schedulers.guarded import take_overruled
 from decima.service.jobs import LiveJob
-from decima.service.protocol import State
+from decima.service.protocol import StateMessage
 from decima.service.snapshot import Choice, Snapshot, cluster_of
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import DecidesStages
@@ -53,7 +53,7 @@ class _Application:
         gone_s: time of the disconnection; None while connected.
     """
 
-    state: State
+    state: StateMessage
     jobs: Sequence[LiveJob]
     target: int
     first_s: float
@@ -130,7 +130,7 @@ class Applications:
         if left := self._known.get(application):
             left.gone_s = self._clock()
 
-    def target(self, application: str, state: State, jobs: Sequence[LiveJob]) -> int:
+    def target(self, application: str, state: StateMessage, jobs: Sequence[LiveJob]) -> int:
         """Return the target number of executors of the asking application.
 
         Args:

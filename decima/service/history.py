@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import networkx as nx
 
-from decima.service.protocol import Job, Stage
+from decima.service.protocol import JobMessage, StageMessage
 from simulator.cluster.config import Knowledge
 from simulator.cluster.estimates import typical_durations
 from workloads.arrivals import WorkPrior
@@ -77,7 +77,7 @@ class History:
     def __len__(self) -> int:
         return len(self._profiles)
 
-    def find(self, job: Job) -> JobProfile | None:
+    def find(self, job: JobMessage) -> JobProfile | None:
         """Return the best matching profile of a live job; None without a match."""
         made = [stage for stage in job.stages if not is_skipped(stage)]
         candidates: list[JobProfile] = []
@@ -99,12 +99,12 @@ class History:
         return min(matching, key=lambda match: match[0])[1] if matching else None
 
 
-def is_skipped(stage: Stage) -> bool:
+def is_skipped(stage: StageMessage) -> bool:
     """Return whether Spark skips a stage because an earlier stage has produced its output."""
     return stage.state == "done" and stage.mean_ms is None
 
 
-def match_stages(stages: Sequence[Stage], profile: JobProfile) -> list[int] | None:
+def match_stages(stages: Sequence[StageMessage], profile: JobProfile) -> list[int] | None:
     """Match the stages that Spark has created so far to stages of a profile.
 
     A stage is matched to a profile stage with the same parents if Spark reports parents. Under adaptive execution
@@ -123,7 +123,7 @@ def match_stages(stages: Sequence[Stage], profile: JobProfile) -> list[int] | No
     for stage in stages:
         parents = {taken[parent] for parent in stage.parents if parent in taken}
 
-        def rating(place: int, stage: Stage = stage, parents: set[int] = parents) -> tuple[int, ...]:
+        def rating(place: int, stage: StageMessage = stage, parents: set[int] = parents) -> tuple[int, ...]:
             wanted = profile.parents[place]
             return (
                 len(parents ^ set(wanted)) if stage.parents else sum(parent in free for parent in wanted),
@@ -148,7 +148,7 @@ def _ancestors(profile: JobProfile) -> tuple[frozenset[int], ...]:
     return tuple(frozenset(nx.ancestors(graph, index)) for index in range(profile.num_stages))
 
 
-def _task_difference(stages: Sequence[Stage], profile: JobProfile) -> int | None:
+def _task_difference(stages: Sequence[StageMessage], profile: JobProfile) -> int | None:
     """Return the total difference in numbers of tasks from a profile's stages; None if the stages do not match."""
     matched = match_stages(stages, profile)
     if matched is None:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.service.history import History, is_skipped, match_stages
-from decima.service.protocol import Exchange, Job, State
+from decima.service.protocol import Exchange, JobMessage, StateMessage
 from simulator.cluster.alone import known_profile
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.engine.posterior import posterior, records
@@ -25,7 +25,7 @@ from workloads.arrivals import WorkPrior
 from workloads.errors import DecimaError
 from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
 
-__all__ = ["LiveJob", "LiveJobs", "QuestionError", "check_question", "estimated_profile"]
+__all__ = ["LiveJob", "QuestionError", "TrackedJobs", "check_question", "estimated_profile"]
 
 #: Jobs that arrive within this time after a batch's first job belong to the batch, ms: threads submit in sequence.
 TOGETHER_MS = 1000.0
@@ -72,7 +72,7 @@ class LiveJob:
         first_work_ms: estimated work at arrival, ms.
     """
 
-    message: Job
+    message: JobMessage
     number: int
     arrival_ms: float
     profile: JobProfile
@@ -96,7 +96,7 @@ class LiveJob:
     first_work_ms: float = math.nan
 
 
-class LiveJobs:
+class TrackedJobs:
     """Keeps the live jobs of a driver up to date.
 
     Args:
@@ -118,7 +118,7 @@ class LiveJobs:
         """Distribution of job sizes in history; None without history."""
         return self._history.prior
 
-    def update(self, state: State, cluster: ClusterConfig | None = None) -> list[LiveJob]:
+    def update(self, state: StateMessage, cluster: ClusterConfig | None = None) -> list[LiveJob]:
         """Update the live jobs and return them in order of arrival.
 
         Args:
@@ -134,7 +134,7 @@ class LiveJobs:
         live.sort(key=lambda job: job.number)
         return live
 
-    def _update_prior(self, state: State) -> None:
+    def _update_prior(self, state: StateMessage) -> None:
         """Without history, centre the prior on the rounded mean duration of finished tasks of all jobs."""
         if self._history.prior is not None:
             return
@@ -147,7 +147,7 @@ class LiveJobs:
         if tasks:
             self._prior = _typical(_step(total_ms / tasks))
 
-    def _update_job(self, message: Job, cluster: ClusterConfig | None) -> LiveJob:
+    def _update_job(self, message: JobMessage, cluster: ClusterConfig | None) -> LiveJob:
         shape = (
             message.plan,
             message.exchanges,
@@ -164,7 +164,7 @@ class LiveJobs:
         self._update_stages(job, cluster)
         return job
 
-    def _add(self, message: Job) -> LiveJob:
+    def _add(self, message: JobMessage) -> LiveJob:
         arrival_ms = message.submitted_time_ms
         if not 0 <= arrival_ms - self._batch_ms <= TOGETHER_MS:
             self._batch_ms = arrival_ms
@@ -254,7 +254,7 @@ def _typical(task_ms: float) -> WorkPrior:
     return WorkPrior(log_ms, UNKNOWN_WORK_SD, log_ms, UNKNOWN_TASK_SD, UNKNOWN_STAGE_SD)
 
 
-def check_question(state: State) -> None:
+def check_question(state: StateMessage) -> None:
     """Check ids and size of a question.
 
     Raises:
@@ -283,7 +283,7 @@ class _FutureStage:
     parents: tuple[int, ...]
 
 
-def _future_stages(job: Job) -> list[_FutureStage]:
+def _future_stages(job: JobMessage) -> list[_FutureStage]:
     """List the stages of a query plan that adaptive execution has not created yet.
 
     One stage writes each exchange, and one more stage returns the result. Spark does not report the exchange that a
@@ -319,7 +319,7 @@ def _step(mean_ms: float) -> float:
     return round(STEP ** round(math.log(max(mean_ms, 1.0), STEP)), 3)
 
 
-def _reported_profile(job: Job, future: Sequence[_FutureStage]) -> JobProfile:
+def _reported_profile(job: JobMessage, future: Sequence[_FutureStage]) -> JobProfile:
     """Return a profile with the reported and future stages, and their numbers of tasks."""
     index_of = {stage.id: index for index, stage in enumerate(job.stages)}
     edges = {

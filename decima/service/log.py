@@ -20,7 +20,7 @@ from typing import Annotated, Literal, TextIO
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from decima.service.credentials import ServeError
-from decima.service.protocol import Answer, Executor, Job
+from decima.service.protocol import Answer, ExecutorMessage, JobMessage
 from decima.service.service import Connected, Watcher, first_error, one_line
 from workloads.errors import DecimaError
 from workloads.reading import open_regular
@@ -107,8 +107,8 @@ class Question(_Line):
     seq: int | None = None
     time_ms: float
     move_ms: float | None = None
-    executors: Annotated[tuple[Executor, ...], _UP_TO_FIRST] | None = None
-    jobs: Annotated[tuple[Job, ...], _UP_TO_FIRST] = ()
+    executors: Annotated[tuple[ExecutorMessage, ...], _UP_TO_FIRST] | None = None
+    jobs: Annotated[tuple[JobMessage, ...], _UP_TO_FIRST] = ()
     gone: Annotated[tuple[str, ...], _UP_TO_FIRST] = ()
 
 
@@ -138,8 +138,8 @@ class _Asked(_Line):
     event: Literal["asked"] = "asked"
     driver: int
     time_ms: float
-    executors: Annotated[tuple[Executor, ...], _UP_TO_FIRST] | None = None
-    jobs: Annotated[tuple[Job, ...], _UP_TO_FIRST] = ()
+    executors: Annotated[tuple[ExecutorMessage, ...], _UP_TO_FIRST] | None = None
+    jobs: Annotated[tuple[JobMessage, ...], _UP_TO_FIRST] = ()
     gone: Annotated[tuple[str, ...], _UP_TO_FIRST] = ()
     choices: Annotated[tuple[Chosen, ...], _UP_TO_FIRST] = ()
     answer: Answer
@@ -194,7 +194,7 @@ class DecisionLog(Watcher):
 
     def __init__(self, path: Path, policy: str, shadow: bool = False) -> None:
         self._path = path
-        self._last: dict[int, tuple[tuple[Executor, ...], dict[str, Job]]] = {}
+        self._last: dict[int, tuple[tuple[ExecutorMessage, ...], dict[str, JobMessage]]] = {}
         cut = _is_cut(path)
         try:
             # Without blocking, opening a pipe that no process reads fails at once.

@@ -256,7 +256,7 @@ class Page(Watcher):
             server_header=False,
             timeout_graceful_shutdown=1,
         )
-        server = _Server(config)
+        server = _PageServer(config)
         self._answering = asyncio.get_running_loop()
         thread = threading.Thread(target=server.run, kwargs={"sockets": [taken]}, name="page", daemon=True)
         thread.start()
@@ -270,7 +270,7 @@ class Page(Watcher):
             await asyncio.to_thread(thread.join, SHUTDOWN_S)
 
 
-class _Server(uvicorn.Server):
+class _PageServer(uvicorn.Server):
     """Web server that leaves signals to the service."""
 
     @contextlib.contextmanager

@@ -1,8 +1,8 @@
 """The protocol between a Spark driver and the service: newline-delimited JSON over TCP or a Unix socket.
 
 The driver connects and sends ``Hello``. The service answers with ``Welcome``, or with ``Refusal`` and closes the
-connection. Then the driver sends questions (``State``), one at a time, and receives an ``Answer`` or ``Refusal`` to
-each. A question contains the driver's whole state, so that either side may restart at any moment.
+connection. Then the driver sends questions (``StateMessage``), one at a time, and receives an ``Answer`` or
+``Refusal`` to each. A question contains the driver's whole state, so that either side may restart at any moment.
 
 The driver asks after each event that can change a decision: a stage appears, ends or launches its last task; a job
 ends; an executor joins or leaves. A driver that moves executors also asks at least once a second, since its target
@@ -19,8 +19,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = [
-    "LONGEST_LINE", "PROTOCOL", "Answer", "Exchange", "Executor", "Hello", "Job", "Pool", "Refusal",
-    "Stage", "StageOrder", "State", "Welcome",
+    "LONGEST_LINE", "PROTOCOL", "Answer", "Exchange", "ExecutorMessage", "Hello", "JobMessage", "Pool", "Refusal",
+    "StageMessage", "StageOrder", "StateMessage", "Welcome",
 ]  # fmt: skip
 
 #: Version of the protocol; both sides must speak the same.
@@ -94,7 +94,7 @@ class Refusal(Message):
     reason: Name
 
 
-class Executor(Message):
+class ExecutorMessage(Message):
     """One executor of the application.
 
     Attributes:
@@ -112,7 +112,7 @@ class Executor(Message):
     leaving: bool = False
 
 
-class Stage(Message):
+class StageMessage(Message):
     """One stage of a job. A job's stages are in order of Spark's stage ids.
 
     Attributes:
@@ -126,7 +126,7 @@ class Stage(Message):
         pending: number of tasks that have not started; ``tasks = done + running + pending``.
         mean_ms: mean duration of successful tasks; null before the first.
         running_ms: sum of the elapsed times of running tasks; 0 if the driver does not report them.
-        parents: ids of parent stages in the same ``Job``, including stages that write a broadcast.
+        parents: ids of parent stages in the same ``JobMessage``, including stages that write a broadcast.
     """
 
     id: Count
@@ -158,7 +158,7 @@ class Exchange(Message):
     parents: Annotated[tuple[Count, ...], _UP_TO_FIRST] = ()
 
 
-class Job(Message):
+class JobMessage(Message):
     """A job of Decima: a SQL query, a job group or a single Spark job, with the stages created so far.
 
     Attributes:
@@ -179,10 +179,10 @@ class Job(Message):
     plan: Annotated[tuple[Name, ...], _UP_TO_FIRST] | None = None
     exchanges: Annotated[tuple[Exchange, ...], _UP_TO_FIRST] = ()
     running: Count
-    stages: Annotated[tuple[Stage, ...], _UP_TO_FIRST]
+    stages: Annotated[tuple[StageMessage, ...], _UP_TO_FIRST]
 
 
-class State(Message):
+class StateMessage(Message):
     """Driver to service: a question.
 
     Attributes:
@@ -197,8 +197,8 @@ class State(Message):
     seq: Count
     time_ms: Milliseconds
     move_ms: Milliseconds | None = None
-    executors: Annotated[tuple[Executor, ...], _UP_TO_FIRST]
-    jobs: Annotated[tuple[Job, ...], _UP_TO_FIRST]
+    executors: Annotated[tuple[ExecutorMessage, ...], _UP_TO_FIRST]
+    jobs: Annotated[tuple[JobMessage, ...], _UP_TO_FIRST]
 
     @property
     def slots(self) -> int:

@@ -18,7 +18,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from decima.service.log import Answered, Line, LogError, Question, Started, Welcomed
-from decima.service.protocol import Answer, Executor, Job, Stage
+from decima.service.protocol import Answer, ExecutorMessage, JobMessage, StageMessage
 from decima.service.service import one_line
 from decima.show.plots import plot_jobs_in_system, plot_schedule
 from decima.show.tables import Report, table_of
@@ -78,9 +78,9 @@ class _Slot:
 class _JobState:
     """Last reported state of a job; NaN ``gone_ms``: the job is still live."""
 
-    message: Job
+    message: JobMessage
     seen_ms: float = 0.0
-    stages: dict[int, Stage] = field(default_factory=dict)
+    stages: dict[int, StageMessage] = field(default_factory=dict)
     gone_ms: float = float("nan")
 
 
@@ -93,12 +93,12 @@ class _DriverReplay:
         self.questions = self.decisions = 0
         self._time_ms = 0.0
         self._before_ms = 0.0
-        self._executors: tuple[Executor, ...] = ()
+        self._executors: tuple[ExecutorMessage, ...] = ()
         self._slots: dict[tuple[str, int], int] = {}
         self._all: list[_Slot] = []
         self._free: list[int] = []
         self._jobs: dict[str, _JobState] = {}
-        self._live: dict[str, Job] = {}
+        self._live: dict[str, JobMessage] = {}
         self._spans: dict[_Key, list[_Span]] = {}
         self._started: dict[_Key, int] = {}
 
@@ -127,7 +127,7 @@ class _DriverReplay:
         if self._obeys:
             self._start_by(line.answer)
 
-    def _finish(self, job: Job) -> None:
+    def _finish(self, job: JobMessage) -> None:
         """Mark all started stages of an ended job as complete."""
         stages = self._jobs[job.id].stages
         for stage in job.stages:

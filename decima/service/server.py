@@ -29,7 +29,16 @@ from typing import Any
 
 from decima.service.credentials import ServeError, tls_reason
 from decima.service.history import History
-from decima.service.protocol import LONGEST_LINE, Answer, Executor, Job, Refusal, Stage, State, Welcome
+from decima.service.protocol import (
+    LONGEST_LINE,
+    Answer,
+    ExecutorMessage,
+    JobMessage,
+    Refusal,
+    StageMessage,
+    StateMessage,
+    Welcome,
+)
 from decima.service.service import Connected, Driver, RefusedError, Service, one_line
 from simulator.cluster.episode import DecidesStages
 from workloads.reading import open_regular
@@ -133,14 +142,17 @@ def warm_up(make_scheduler: Callable[[], DecidesStages]) -> None:
         SchedulingError: the scheduler made an invalid decision.
     """
     stages = (
-        Stage(id=0, state="ready", tasks=9, done=1, running=1, pending=7, mean_ms=100.0),
-        Stage(id=1, state="waiting", tasks=2, done=0, running=0, pending=2, parents=(0,)),
+        StageMessage(id=0, state="ready", tasks=9, done=1, running=1, pending=7, mean_ms=100.0),
+        StageMessage(id=1, state="waiting", tasks=2, done=0, running=0, pending=2, parents=(0,)),
     )
     jobs = tuple(
-        Job(id=str(index), submitted_time_ms=index * 1e4, running=1, stages=stages) for index in range(2)
+        JobMessage(id=str(index), submitted_time_ms=index * 1e4, running=1, stages=stages)
+        for index in range(2)
     )
-    executors = tuple(Executor(id=str(index), slots=1, running=index % 2, job="0") for index in range(4))
-    state = State(type="state", seq=0, time_ms=1e5, executors=executors, jobs=jobs)
+    executors = tuple(
+        ExecutorMessage(id=str(index), slots=1, running=index % 2, job="0") for index in range(4)
+    )
+    state = StateMessage(type="state", seq=0, time_ms=1e5, executors=executors, jobs=jobs)
     Driver(make_scheduler(), History(), itertools.count(), itertools.count()).decide(state)
 
 

@@ -22,9 +22,9 @@ from decima.schedulers.guarded import take_overruled
 from decima.service.applications import Applications
 from decima.service.credentials import DeniedError, Token, Tokens
 from decima.service.history import History
-from decima.service.jobs import LiveJob, LiveJobs, QuestionError, check_question
+from decima.service.jobs import LiveJob, QuestionError, TrackedJobs, check_question
 from decima.service.pools import decide_in_pools
-from decima.service.protocol import PROTOCOL, Answer, Hello, StageOrder, State, Welcome
+from decima.service.protocol import PROTOCOL, Answer, Hello, StageOrder, StateMessage, Welcome
 from decima.service.snapshot import Choice, Snapshot, cluster_of
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import DecidesStages
@@ -82,12 +82,12 @@ class Driver:
         pools: Mapping[str, Tenant] | None = None,
     ) -> None:
         self.scheduler = scheduler
-        self.live = LiveJobs(history, numbers, ready_ranks)
+        self.live = TrackedJobs(history, numbers, ready_ranks)
         self._moving_delay_ms = moving_delay_ms
         self._pools = pools
         self._config: ClusterConfig | None = None
 
-    def decide(self, state: State) -> Decided:
+    def decide(self, state: StateMessage) -> Decided:
         """Answer a question.
 
         Raises:
@@ -115,7 +115,7 @@ class Driver:
         return Decided(answer, jobs, snapshot.choices, slots, snapshot.policy_ms, overruled=overruled)
 
 
-def free_slots(state: State, jobs: Sequence[LiveJob]) -> tuple[int, list[int]]:
+def free_slots(state: StateMessage, jobs: Sequence[LiveJob]) -> tuple[int, list[int]]:
     """Count free slots.
 
     Returns:
@@ -175,7 +175,7 @@ def _answer(snapshot: Snapshot, seq: int, released: Sequence[int] | None = None)
     return Answer(seq=seq, stages=stages, limits=limits, rest="hold")
 
 
-_HELLO, _STATE = TypeAdapter(Hello), TypeAdapter(State)
+_HELLO, _STATE = TypeAdapter(Hello), TypeAdapter(StateMessage)
 #: Maximum lengths of a field path and of a text that a reason quotes, characters.
 SHOWN, MOST_SHOWN = 200, 1_000
 
@@ -211,7 +211,7 @@ class Connected:
     number: int
     hello: Hello
     line: bytes = b""
-    state: State | None = None
+    state: StateMessage | None = None
     decided: Decided | None = None
     took_ms: float = 0.0
     failures: int = 0
@@ -341,7 +341,7 @@ class Service:
         connected.took_ms = (time.perf_counter() - start_s) * 1000
         return decided.answer
 
-    def _own_order(self, connected: Connected, state: State, error: BaseException) -> Decided:
+    def _own_order(self, connected: Connected, state: StateMessage, error: BaseException) -> Decided:
         """Return an answer with Spark's own order after a failure, and replace the driver's scheduler."""
         failure = one_line(f"{type(error).__name__}: {error}")
         hello = connected.hello

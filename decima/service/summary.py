@@ -13,7 +13,7 @@ from rich.table import Table
 
 from decima.outputs import json_text
 from decima.service.log import Answered, Line, LogError, Question, Refused, Started, Welcomed
-from decima.service.protocol import Job
+from decima.service.protocol import JobMessage
 from decima.service.replay import Replayed, replayed
 from decima.service.service import one_line
 from decima.show.tables import Report, new_table, table_of
@@ -38,7 +38,7 @@ class _Counts:
         self.live_ms = 0.0
         self._first_ms: dict[int, float] = {}
         self._last_ms: dict[int, float] = {}
-        self._live: dict[int, dict[str, Job]] = {}
+        self._live: dict[int, dict[str, JobMessage]] = {}
 
     def passing(self, lines: Iterable[Line]) -> Iterator[Line]:
         """Yield the lines unchanged, and update the counts."""

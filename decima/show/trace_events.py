@@ -18,7 +18,7 @@ import numpy as np
 from workloads.job import Wave
 
 if TYPE_CHECKING:
-    from decima.evaluation.run import Decided
+    from decima.evaluation.run import DecisionRecord
     from simulator.cluster.record import EpisodeRecord
 
 #: Thread of decisions; executors are threads from 1.
@@ -31,7 +31,7 @@ Event = dict[str, Any]
 def write_trace_events(
     path: Path,
     episodes: Mapping[str, EpisodeRecord],
-    decisions: Mapping[str, Sequence[Decided]],
+    decisions: Mapping[str, Sequence[DecisionRecord]],
     *,
     compress: bool = False,
 ) -> None:
@@ -52,7 +52,7 @@ def write_trace_events(
 
 
 def trace_events(
-    process: int, scheduler: str, record: EpisodeRecord, decisions: Sequence[Decided] = ()
+    process: int, scheduler: str, record: EpisodeRecord, decisions: Sequence[DecisionRecord] = ()
 ) -> Iterator[Event]:
     """Yield the events of an episode: names of process and threads, then all other events in order of time.
 
@@ -127,7 +127,7 @@ def _jobs(process: int, record: EpisodeRecord, labels: Sequence[str]) -> Iterato
             yield _event(process, DECISIONS, phase, labels[job], at, args, cat="job", id=f"{process}.{job}")
 
 
-def _decisions(process: int, decisions: Sequence[Decided], labels: Sequence[str]) -> Iterator[Event]:
+def _decisions(process: int, decisions: Sequence[DecisionRecord], labels: Sequence[str]) -> Iterator[Event]:
     for index, decision in enumerate(decisions):
         args, name = {"number": index, "offered": decision.offered}, "idle"
         if decision.job >= 0:

@@ -11,14 +11,14 @@ from matplotlib.figure import Figure
 
 from decima.evaluation.conditions import Conditions
 from decima.evaluation.metrics import METRICS, Interval, mean_interval, paired_change
-from decima.evaluation.tune import JUDGED_ON, TUNED_ON, Tuned
+from decima.evaluation.tune import JUDGED_ON, TUNED_ON, TunedRule
 from decima.outputs import json_text, machine
 from decima.show.style import BLUE, GREY, finish_axes, legend_beside, new_axes
 from decima.show.tables import Report, table_of
 
 
 def tuning_report(
-    tuned: Tuned, settings: Mapping[str, Conditions], json_file: str | None = None, command: str = ""
+    tuned: TunedRule, settings: Mapping[str, Conditions], json_file: str | None = None, command: str = ""
 ) -> Report:
     """Return tables, notes, JSON and picture for a result of ``tune_rule``.
 
@@ -81,18 +81,18 @@ def plot_tuned(
     return figure
 
 
-def _pairs(tuned: Tuned, which: str) -> pd.DataFrame:
+def _pairs(tuned: TunedRule, which: str) -> pd.DataFrame:
     """Return the metric with the constants of the start and with tuned constants; rows are settings and seeds."""
     runs = tuned.runs[tuned.runs["seeds"] == which]
     return runs.pivot_table(tuned.metric, ["condition", "seed"], "scheduler")
 
 
-def _change(tuned: Tuned, which: str, setting: str) -> Interval:
+def _change(tuned: TunedRule, which: str, setting: str) -> Interval:
     pairs = _pairs(tuned, which).loc[setting]
     return paired_change(pairs[tuned.scheduler], pairs[tuned.start])
 
 
-def _average(tuned: Tuned, which: str) -> Interval:
+def _average(tuned: TunedRule, which: str) -> Interval:
     """Return the mean change over settings. Settings share seeds, so its interval is computed from means by seed."""
     pairs = _pairs(tuned, which)
     base = pairs[tuned.start].groupby("condition").transform("mean")

@@ -151,7 +151,8 @@ def _notes(what_if: WhatIf) -> list[str]:
         notes.append(f"weighted fair: {what_if.setting}, tuned on draws of its own.")
     if what_if.misfits and LEARNED in what_if.jct_ms:
         notes.append(
-            f"{LEARNED} may do badly here, its policy is out of its training distribution: {'; '.join(what_if.misfits)}."
+            f"{LEARNED} may do badly here, its policy is out of its training distribution: "
+            f"{'; '.join(what_if.misfits)}."
         )
     return notes
 

@@ -22,8 +22,8 @@ import pandas as pd
 
 from reproduce.spark.recordings import (
     Effects,
-    Mixture,
     QueryKey,
+    RecordedMixture,
     Recordings,
     Run,
     Source,
@@ -202,7 +202,10 @@ def _run_row(run: Run, source: Source, num_seeds: int) -> dict[str, Any]:
 
 
 def _mixture_rows(
-    mixture: Mixture, half: Sequence[Mixture], by_query: Mapping[QueryKey, Sequence[Run]], num_seeds: int
+    mixture: RecordedMixture,
+    half: Sequence[RecordedMixture],
+    by_query: Mapping[QueryKey, Sequence[Run]],
+    num_seeds: int,
 ) -> list[dict[str, Any]]:
     """Return one row of predictions per application, from the other half of the mixture's recordings if possible."""
     alone = _sources_alone(mixture, by_query)
@@ -239,7 +242,9 @@ def _mixture_rows(
     ]
 
 
-def _sources_alone(mixture: Mixture, by_query: Mapping[QueryKey, Sequence[Run]]) -> list[Source] | None:
+def _sources_alone(
+    mixture: RecordedMixture, by_query: Mapping[QueryKey, Sequence[Run]]
+) -> list[Source] | None:
     """Return the single runs of a mixture's queries; None if one is missing.
 
     The cluster is one machine, on which applications slow each other down. So runs with as many executors as the

@@ -27,8 +27,17 @@ from workloads.spark.profiles import replay_profile, to_profile, with_driver
 from workloads.spark.query import SparkQuery, matched
 
 __all__ = [
-    "Effects", "Mixture", "QueryKey", "Recordings", "Run", "Source", "load_recordings", "predict_mixture",
-    "predict_run", "replay", "replay_mixture",
+    "Effects",
+    "QueryKey",
+    "RecordedMixture",
+    "Recordings",
+    "Run",
+    "Source",
+    "load_recordings",
+    "predict_mixture",
+    "predict_run",
+    "replay",
+    "replay_mixture",
 ]  # fmt: skip
 
 
@@ -76,7 +85,7 @@ class Run:
 
 
 @dataclass(frozen=True, eq=False)
-class Mixture:
+class RecordedMixture:
     """Applications that shared the cluster, in order of submission.
 
     Args:
@@ -114,7 +123,7 @@ class Recordings:
     """Single runs, in order of their names, and mixtures."""
 
     runs: tuple[Run, ...]
-    mixtures: tuple[Mixture, ...] = ()
+    mixtures: tuple[RecordedMixture, ...] = ()
 
     def by_query(self) -> dict[QueryKey, list[Run]]:
         """Return the runs of each query, queries ascending."""
@@ -123,9 +132,9 @@ class Recordings:
             groups.setdefault(run.key, []).append(run)
         return groups
 
-    def by_mixture(self) -> list[list[Mixture]]:
+    def by_mixture(self) -> list[list[RecordedMixture]]:
         """Group recordings of the same mixture, which have the same name and applications."""
-        groups: dict[tuple[object, ...], list[Mixture]] = {}
+        groups: dict[tuple[object, ...], list[RecordedMixture]] = {}
         for mixture in self.mixtures:
             groups.setdefault((mixture.name, mixture.slots, mixture.keys), []).append(mixture)
         return list(groups.values())
@@ -138,7 +147,7 @@ def load_recordings(folders: Iterable[str | Path]) -> Recordings:
         WorkloadError: an invalid log or manifest, a log that is not a recording, or a folder given twice.
     """
     runs: list[Run] = []
-    mixtures: list[Mixture] = []
+    mixtures: list[RecordedMixture] = []
     seen_folders: set[Path] = set()
     for folder in map(Path, folders):
         if folder.resolve() in seen_folders:
@@ -202,7 +211,7 @@ def _key(noted: Mapping[str, Any]) -> QueryKey:
     )
 
 
-def _mixtures(manifest: Path, runs: Mapping[str, Run]) -> list[Mixture]:
+def _mixtures(manifest: Path, runs: Mapping[str, Run]) -> list[RecordedMixture]:
     """Read the mixtures of a manifest, see `workloads.spark.recorder.record.Manifest`; empty without a file."""
     if not manifest.exists():
         return []
@@ -219,7 +228,7 @@ def _mixtures(manifest: Path, runs: Mapping[str, Run]) -> list[Mixture]:
         raise WorkloadError(f"{manifest}: not a usable manifest of recordings: {error!r}") from None
 
 
-def _mixture(name: str, noted: Mapping[str, Any], runs: Mapping[str, Run]) -> Mixture:
+def _mixture(name: str, noted: Mapping[str, Any], runs: Mapping[str, Run]) -> RecordedMixture:
     applications: Sequence[Mapping[str, Any]] = noted["applications"]
     names = [str(application["name"]) for application in applications]
     if lost := [application for application in names if application not in runs]:
@@ -229,7 +238,7 @@ def _mixture(name: str, noted: Mapping[str, Any], runs: Mapping[str, Run]) -> Mi
         (_number(application, "submit_s"), _number(application, "done_s")) for application in applications
     ]
     submit_ms, done_ms = 1000 * (np.array(times_s) - first_s).T
-    return Mixture(
+    return RecordedMixture(
         name=name,
         slots=int(_number(noted, "executors")),
         executors_max=int(_number(applications[0], "n")),
@@ -275,7 +284,7 @@ def replay(run: Run) -> float:
     return float(setting.completion_ms([replay_profile(run.query)])[0])
 
 
-def replay_mixture(mixture: Mixture) -> NDArray[np.float64]:
+def replay_mixture(mixture: RecordedMixture) -> NDArray[np.float64]:
     """Return simulated JCTs from the applications' own durations, float64 [num_applications], ms.
 
     The recording supplies submission times, the mean start-up time of executors, and each application's task
@@ -301,7 +310,7 @@ def predict_run(source: Source, executors: int, effects: Effects, num_seeds: int
 
 
 def predict_mixture(
-    mixture: Mixture, sources: Sequence[Source], effects: Effects, num_seeds: int, *, alone: bool
+    mixture: RecordedMixture, sources: Sequence[Source], effects: Effects, num_seeds: int, *, alone: bool
 ) -> NDArray[np.float64]:
     """Predict the JCTs of a mixture's applications from other runs of their queries, float64 [num_applications], ms.
 

@@ -28,7 +28,7 @@ from workloads.scaling import scaled
 from workloads.sources.workload_file import Workload
 from workloads.sources.workload_writer import write_workload
 
-__all__ = ["Setting", "run_on_spark", "sleeping", "sleeping_history", "sleeping_jobs"]
+__all__ = ["SparkSetting", "run_on_spark", "sleeping", "sleeping_history", "sleeping_jobs"]
 
 #: Number of simulated episodes of which a prediction is the mean.
 DRAWS = 10
@@ -39,7 +39,7 @@ TRAINING = 20
 
 
 @dataclass(frozen=True)
-class Setting:
+class SparkSetting:
     """Size of the runs on Spark.
 
     Attributes:
@@ -98,7 +98,7 @@ def _with_overhead(profile: JobProfile, overhead: Overhead) -> JobProfile:
     return replace(profile, stages=tuple(map(longer, profile.stages)))
 
 
-def sleeping(profile: JobProfile, setting: Setting) -> JobProfile:
+def sleeping(profile: JobProfile, setting: SparkSetting) -> JobProfile:
     """Return the job to run on Spark: with fewer tasks, and with task durations drawn once for all runs.
 
     Durations are drawn from tasks on warm executors, at the parallelism level closest to the number of executors.
@@ -118,7 +118,7 @@ def sleeping(profile: JobProfile, setting: Setting) -> JobProfile:
     return JobProfile(thin.name, tuple(stages), thin.edges)
 
 
-def sleeping_jobs(profiles: Sequence[JobProfile], setting: Setting) -> list[JobProfile]:
+def sleeping_jobs(profiles: Sequence[JobProfile], setting: SparkSetting) -> list[JobProfile]:
     """Return the jobs to run on Spark. Jobs whose DAG Spark cannot run unchanged are omitted.
 
     Raises:
@@ -141,7 +141,7 @@ def sleeping_history(naps: Sequence[JobProfile]) -> Iterator[tuple[Path, Path]]:
 
 def run_on_spark(
     profiles: Sequence[JobProfile],
-    setting: Setting,
+    setting: SparkSetting,
     schedulers: Mapping[str, str],
     *,
     elsewhere: Mapping[str, str] | None = None,

@@ -34,16 +34,16 @@ class DepartureError(DecimaError, RuntimeError):
 _Count = Annotated[int, Field(gt=-(10**6), lt=10**6)]
 
 
-class _Stage(BaseModel):
+class _RecordedStage(BaseModel):
     num_tasks: _Count
     fresh_ms: float
     first_ms: float
     rest_ms: float
 
 
-class _Job(BaseModel):
+class _RecordedJob(BaseModel):
     arrival_ms: float
-    stages: list[_Stage]
+    stages: list[_RecordedStage]
     edges: list[tuple[_Count, _Count]]
 
 
@@ -94,7 +94,7 @@ class Recording(BaseModel):
     moving_delay_ms: float
     reward_objective: Literal["mean", "makespan"]
     reward_scale: float
-    jobs: list[_Job]
+    jobs: list[_RecordedJob]
     decisions: list[RecordedDecision]
     completions_ms: list[float]
     makespan_ms: float
@@ -317,7 +317,7 @@ def _events(
         yield depart_ms + record.config.moving_delay_ms, "executor", executor
 
 
-def _durations(stage: _Stage) -> TaskDurations:
+def _durations(stage: _RecordedStage) -> TaskDurations:
     """Return durations with the mean that the published agent sees: the mean over all measured durations."""
     durations = TaskDurations.constant(stage.rest_ms, first_ms=stage.first_ms, fresh_ms=stage.fresh_ms)
     return replace(durations, mean_ms=float(durations.values.mean()))

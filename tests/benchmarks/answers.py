@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from decima.service.log import Answered, read_log
-from decima.service.protocol import State
+from decima.service.protocol import StateMessage
 from tests.benchmarks.test_service_speed import question
 from tests.decima.service.serving import Client, a_stage
 
@@ -91,7 +91,7 @@ def measure(folder: Path, drivers: int, questions: int, every_s: float, stages: 
         show("in the service", [line.took_ms for line in read_log(log) if isinstance(line, Answered)])
 
 
-def with_stages(state: State, stages: int) -> State:
+def with_stages(state: StateMessage, stages: int) -> StateMessage:
     """Add waiting stages to jobs of two stages."""
     jobs = []
     for place, job in enumerate(state.jobs):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from decima.registry import make_scheduler
-from decima.service.protocol import State
+from decima.service.protocol import StateMessage
 from decima.service.service import Connected, Service, Watcher
 from tests.benchmarks.yardstick import product_s
 from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors, serving
@@ -25,7 +25,7 @@ class PolicyPart(Watcher):
         self.policy_ms.append(driver.decided.policy_ms)
 
 
-def question(seq: int) -> State:
+def question(seq: int) -> StateMessage:
     """Return a question with 20 jobs of two stages, changed each time; three jobs run, and two slots are free."""
     jobs = []
     for number in range(JOBS):

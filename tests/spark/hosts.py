@@ -18,7 +18,7 @@ from decima.registry import LEARNED
 from reproduce.common import Result, markdown
 from reproduce.fig9_spark import SCHEDULERS, tables
 from reproduce.spark.live import LEAN
-from reproduce.spark.sleeping import Setting, run_on_spark
+from reproduce.spark.sleeping import SparkSetting, run_on_spark
 from tests.spark.harness import spark_environment
 from workloads.sources.open import EMBEDDED, open_workload
 from workloads.spark.recorder.cluster import StandaloneCluster, free_port
@@ -158,7 +158,7 @@ def main() -> None:
     for name, value in (("batches", 5), ("jobs", 15), ("seed", 0)):
         parser.add_argument(f"--{name}", type=int, default=value)
     options = parser.parse_args()
-    setting = Setting(12, options.jobs, options.batches, tasks=0.1, scale=2.0, seed=options.seed)
+    setting = SparkSetting(12, options.jobs, options.batches, tasks=0.1, scale=2.0, seed=options.seed)
     schedulers = {name: SCHEDULERS[name] for name in (*SPARKS_OWN, LEARNED)}
     with (
         Hosts(3) as hosts,

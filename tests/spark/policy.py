@@ -13,10 +13,20 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from decima.service.protocol import LONGEST_LINE, Answer, Hello, Job, Refusal, Stage, StageOrder, State, Welcome
+from decima.service.protocol import (
+    LONGEST_LINE,
+    Answer,
+    Hello,
+    JobMessage,
+    Refusal,
+    StageMessage,
+    StageOrder,
+    StateMessage,
+    Welcome,
+)
 
 #: What it answers, by what it is asked.
-Policy = Callable[[State], Answer]
+Policy = Callable[[StateMessage], Answer]
 #: Answers that are none, for question %d. The last is one, but names only what is not there and holds the rest.
 NONSENSE = (
     '{"type": "answer", "seq": %d, "stages": "abc"',
@@ -28,7 +38,7 @@ NONSENSE = (
 )
 
 
-def ready(state: State) -> list[tuple[Job, Stage]]:
+def ready(state: StateMessage) -> list[tuple[JobMessage, StageMessage]]:
     """Return the stages that have tasks to launch, with their jobs."""
     return [(job, stage) for job in state.jobs for stage in job.stages if stage.state == "ready" and stage.pending]
 
@@ -38,8 +48,8 @@ def ordered(
 ) -> Policy:
     """Order jobs by name; ``limits`` by name; ``slots`` for each stage."""
 
-    def policy(state: State) -> Answer:
-        def rank(pick: tuple[Job, Stage]) -> tuple[int, int]:
+    def policy(state: StateMessage) -> Answer:
+        def rank(pick: tuple[JobMessage, StageMessage]) -> tuple[int, int]:
             name = pick[0].name or ""
             return names.index(name) if name in names else len(names), pick[1].id
 
@@ -53,7 +63,7 @@ def ordered(
     return policy
 
 
-def nothing(state: State) -> Answer:
+def nothing(state: StateMessage) -> Answer:
     """Hold back all stages."""
     return Answer(seq=state.seq, rest="hold")
 
@@ -78,10 +88,10 @@ class PolicyServer(threading.Thread):
         self.policy, self.token = policy, token
         self.faults: dict[str, int] = {}
         self.targets: dict[str, int] = {}
-        self.latest: dict[str, State] = {}
+        self.latest: dict[str, StateMessage] = {}
         self.shadow = False
         self.hellos: list[Hello] = []
-        self.states: list[State] = []
+        self.states: list[StateMessage] = []
         self.problems: list[str] = []
         self._answered = 0
         self._connections: list[socket.socket] = []
@@ -128,7 +138,7 @@ class PolicyServer(threading.Thread):
                 _say(file, Welcome(shadow=self.shadow))
                 for line in file:
                     assert len(line) <= LONGEST_LINE
-                    state = State.model_validate_json(line)
+                    state = StateMessage.model_validate_json(line)
                     self.states.append(state)
                     self.latest[hello.name] = state
                     self._answer(file, state, self.targets.get(hello.name))
@@ -137,7 +147,7 @@ class PolicyServer(threading.Thread):
         except OSError:
             pass  # the driver has gone
 
-    def _answer(self, file: Any, state: State, executors: int | None) -> None:
+    def _answer(self, file: Any, state: StateMessage, executors: int | None) -> None:
         self._answered += 1
         answer = self.policy(state).model_copy(update={"executors": executors}).model_dump_json()
         match self.faults:

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from decima.service.protocol import Answer, Job, Stage, State
+from decima.service.protocol import Answer, JobMessage, StageMessage, StateMessage
 from tests.spark.eventlog import Task, launches, most_at_once
 from tests.spark.harness import Sleeper, application, until, why_not
 from tests.spark.policy import PolicyServer, ordered
@@ -89,7 +89,7 @@ def tasks_of(sleeper: Sleeper, *names: str) -> list[Task]:
     return [task for task in sleeper.tasks() if task.job in names]
 
 
-def seen(server: PolicyServer, name: str) -> list[Job]:
+def seen(server: PolicyServer, name: str) -> list[JobMessage]:
     """Return the observations of a job over time."""
     return [job for state in server.states for job in state.jobs if job.name == name]
 
@@ -190,7 +190,7 @@ def test_slots_bind_executors_to_stages(sleeper: Sleeper, server: PolicyServer) 
 def test_a_policy_may_wait_for_the_next_stage(sleeper: Sleeper, server: PolicyServer) -> None:
     """Nothing runs between two stages, and still no other job may."""
 
-    def policy(state: State) -> Answer:
+    def policy(state: StateMessage) -> Answer:
         first = any(job.name == "I" for job in state.jobs)
         return ordered("I", "J", limits={"J": 0} if first else None)(state)
 
@@ -255,7 +255,7 @@ def test_a_query_is_one_job_with_its_plan(sleeper: Sleeper, server: PolicyServer
     assert known == sorted(known)
 
 
-def check_sums(states: list[State]) -> None:
+def check_sums(states: list[StateMessage]) -> None:
     for state in states:
         assert [job.submitted_time_ms for job in state.jobs] == sorted(job.submitted_time_ms for job in state.jobs)
         ids = {job.id for job in state.jobs}
@@ -331,7 +331,7 @@ def test_spark_jobs_of_a_group_belong_together(sleeper: Sleeper, server: PolicyS
     finally:
         context.setLocalProperty("spark.jobGroup.id", None)
         context.setLocalProperty("spark.job.description", None)
-    states: list[State] = server.states
+    states: list[StateMessage] = server.states
     [job] = {(job.id.split("@")[0], job.name) for state in states for job in state.jobs}
     assert job == ("group-my group", "by hand")
 
@@ -353,7 +353,7 @@ def test_a_stage_that_loses_what_it_wrote_comes_again(sleeper: Sleeper, server: 
     until(lambda: len(known_executors(sleeper, server, "as many")) == SLOTS)
 
 
-def last_stages(server: PolicyServer, name: str) -> tuple[Stage, ...]:
+def last_stages(server: PolicyServer, name: str) -> tuple[StageMessage, ...]:
     jobs = seen(server, name)
     return jobs[-1].stages if jobs else ()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from decima.service.plugin import PluginError, javac
-from decima.service.protocol import Job
+from decima.service.protocol import JobMessage
 from reproduce.spark.live import LEAN, Standalone, with_plugin
 from tests.spark.eventlog import most_at_once
 from tests.spark.harness import PATIENCE_S, Sleeper, application, spark_environment, spark_home, until, why_not
@@ -147,7 +147,7 @@ def test_a_driver_on_a_worker_asks_the_policy(tmp_path: Path) -> None:
     assert max(job.running for job in jobs(server)) == 1
 
 
-def jobs(server: PolicyServer) -> list[Job]:
+def jobs(server: PolicyServer) -> list[JobMessage]:
     return [job for state in list(server.states) for job in state.jobs]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from decima.service.protocol import Answer, State
+from decima.service.protocol import Answer, StateMessage
 from reproduce.spark.live import LEAN, LOCAL, LOGGING, with_plugin
 from tests.spark.harness import spark_environment, spark_home, until, why_not
 from tests.spark.policy import PolicyServer, ordered
@@ -20,7 +20,7 @@ CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
 THRIFT = "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2"
 
 
-def one_task_at_once(state: State) -> Answer:
+def one_task_at_once(state: StateMessage) -> Answer:
     return ordered()(state).model_copy(update={"limits": {job.id: 1 for job in state.jobs}})
 
 

@@ -96,7 +96,7 @@ class _Stage(_Model):
     memory: Annotated[float, Field(ge=0)] = 0.0
 
 
-class _Attributes(_Model):
+class _JobAttributes(_Model):
     """Attributes of jobs as written in a file; ``JobAttributes`` checks the values."""
 
     weight: float = NO_ATTRIBUTES.weight
@@ -110,11 +110,11 @@ class _Attributes(_Model):
         return {name: math.inf if value is None else value for name, value in values.items()}
 
 
-class _Profile(_Attributes):
+class _Profile(_JobAttributes):
     stages: Annotated[list[_Stage], Field(min_length=1, fail_fast=True)]
 
 
-class _Job(_Attributes):
+class _Job(_JobAttributes):
     profile: str
     arrival_ms: Annotated[float, Field(ge=0)] = 0.0
     deadline_ms: float | None = None

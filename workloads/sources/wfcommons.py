@@ -48,39 +48,39 @@ __all__ = ["read_wfcommons"]
 _BYTES_IN_GIB = 2**30
 
 
-class _Model(BaseModel):
+class _FileModel(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False)
 
 
-class _Task(_Model):
+class _Task(_FileModel):
     id: str
     name: str
     parents: Annotated[list[str], Field(fail_fast=True)]
     children: Annotated[list[str], Field(fail_fast=True)]
 
 
-class _Specification(_Model):
+class _Specification(_FileModel):
     tasks: Annotated[list[_Task], Field(min_length=1, fail_fast=True)]
 
 
-class _Measured(_Model):
+class _Measured(_FileModel):
     id: str
     runtime_s: float = Field(alias="runtimeInSeconds", ge=0)
     cores: float | None = Field(None, alias="coreCount", ge=0)
     memory: float | None = Field(None, alias="memoryInBytes", ge=0)
 
 
-class _Execution(_Model):
+class _Execution(_FileModel):
     tasks: Annotated[list[_Measured], Field(fail_fast=True)]
     executed_at: str = Field("", alias="executedAt")
 
 
-class _Workflow(_Model):
+class _Workflow(_FileModel):
     specification: _Specification
     execution: _Execution
 
 
-class _File(_Model):
+class _File(_FileModel):
     schema_version: Literal["1.5"] = Field(alias="schemaVersion")
     workflow: _Workflow
     created_at: str = Field("", alias="createdAt")

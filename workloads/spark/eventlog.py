@@ -27,8 +27,8 @@ from workloads.spark.reader import (
     EVENT_NAMES,
     EventTables,
     Execution,
-    Job,
     SparkExecutor,
+    SparkJob,
     SparkStage,
     TaskOutcome,
     UnsupportedVersionError,
@@ -421,9 +421,9 @@ def _queries(
     return tuple(sorted(queries, key=lambda query: query.start_ms)), tally
 
 
-def _jobs_by_query(tables: EventTables) -> dict[tuple[bool, int], list[Job]]:
+def _jobs_by_query(tables: EventTables) -> dict[tuple[bool, int], list[SparkJob]]:
     """Return the jobs of each root SQL execution by (True, its number); (False, job) has a job outside of SQL."""
-    groups: dict[tuple[bool, int], list[Job]] = {}
+    groups: dict[tuple[bool, int], list[SparkJob]] = {}
     for job in sorted(tables.jobs.values(), key=lambda job: job.job_id):
         in_sql = job.execution is not None
         key = job.job_id if job.execution is None else tables.root_of(job.execution)
@@ -431,7 +431,7 @@ def _jobs_by_query(tables: EventTables) -> dict[tuple[bool, int], list[Job]]:
     return groups
 
 
-def _execution(jobs: list[Job]) -> Execution:
+def _execution(jobs: list[SparkJob]) -> Execution:
     """Return an execution that spans the given jobs, which are outside of SQL or of an unknown execution."""
     submitted, ended = (
         np.array([getattr(job, name) for job in jobs]) for name in ("submitted_ms", "ended_ms")

@@ -191,7 +191,7 @@ class _Load:
 
 
 @dataclass(frozen=True, eq=False)
-class _Stage:
+class _MeasuredStage:
     """Properties of a measured stage that differ from the model."""
 
     load: _Load  # load of the stage in ``run``
@@ -234,7 +234,7 @@ class _Stage:
         return fresh, first, rest
 
 
-def _stages(model: SparkModel, runs: QueryRuns) -> list[_Stage]:
+def _stages(model: SparkModel, runs: QueryRuns) -> list[_MeasuredStage]:
     """Estimate the properties of each stage that differ from the model."""
     slower = runs.tasks["level"].map(dict(model.contention)).fillna(1.0)
     tasks = runs.tasks.assign(duration_ms=runs.tasks["duration_ms"] / slower)
@@ -250,7 +250,7 @@ def _stages(model: SparkModel, runs: QueryRuns) -> list[_Stage]:
     return stages
 
 
-def _stage(model: SparkModel, rows: _Rows, runs: QueryRuns, spread: NDArray[np.float64]) -> _Stage:
+def _stage(model: SparkModel, rows: _Rows, runs: QueryRuns, spread: NDArray[np.float64]) -> _MeasuredStage:
     """Estimate the properties of one stage from its means."""
     task = rows["input_mb"], rows["shuffle_mb"], rows["reads_shuffle"], rows["level"]
     idle, typical = (model.task_ms(*task, rate).clip(min=_SHORTEST_MS) for rate in (0.0, 1.0))
@@ -267,7 +267,7 @@ def _stage(model: SparkModel, rows: _Rows, runs: QueryRuns, spread: NDArray[np.f
     levels, level = np.unique(rows["level"][sure], return_inverse=True)
     first_ms = _mean((rows["first"] - rest).clip(min=0.0), model.first_ms)
     largest = rows["size_gb"].argmax()
-    return _Stage(
+    return _MeasuredStage(
         load=_Load(
             num_tasks=int(rows["num_tasks"][largest]),
             input_mb=float(rows["input_mb"][largest]),

@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from workloads.job import WorkloadError
-from workloads.spark.reader import Job, SparkStage
+from workloads.spark.reader import SparkJob, SparkStage
 
 __all__ = [
     "TASK_COLUMNS", "QueryRuns", "SparkQuery", "StageDag", "add_run", "alike", "matched", "stage_dag",
@@ -191,7 +191,7 @@ def stages_by_output(stages: Iterable[SparkStage]) -> dict[int, list[int]]:
 
 
 def stage_dag(
-    jobs: Sequence[Job],
+    jobs: Sequence[SparkJob],
     stages: Mapping[int, SparkStage],
     ran: frozenset[int],
     outputs: Mapping[int, Sequence[int]],
@@ -272,7 +272,9 @@ def _source(
     return max(writers or earlier, default=None)
 
 
-def _barriers(jobs: Sequence[Job], stages: Mapping[int, SparkStage], ran: frozenset[int]) -> Iterator[_Edge]:
+def _barriers(
+    jobs: Sequence[SparkJob], stages: Mapping[int, SparkStage], ran: frozenset[int]
+) -> Iterator[_Edge]:
     """Yield edges from the last stage of a job to the first stages of jobs that waited for this job.
 
     A job waits for the jobs that ended before it was submitted, unless another such job lies between them. A job that
@@ -293,7 +295,7 @@ def _barriers(jobs: Sequence[Job], stages: Mapping[int, SparkStage], ran: frozen
         yield from ((last, stage) for job, last in before if job.ended_ms > latest_start for stage in first)
 
 
-def _own_stages(jobs: Sequence[Job], ran: frozenset[int]) -> dict[int, set[int]]:
+def _own_stages(jobs: Sequence[SparkJob], ran: frozenset[int]) -> dict[int, set[int]]:
     """Return the stages that ran, by the first job that listed them."""
     of_job: dict[int, set[int]] = {}
     taken: set[int] = set()

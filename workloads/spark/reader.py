@@ -108,7 +108,7 @@ class SparkStage:
 
 
 @dataclass(frozen=True)
-class Job:
+class SparkJob:
     """One Spark job."""
 
     job_id: int
@@ -162,7 +162,7 @@ class EventTables:
     executors: dict[str, SparkExecutor] = field(default_factory=dict)
     executions: dict[int, Execution] = field(default_factory=dict)
     roots: dict[int, int] = field(default_factory=dict)
-    jobs: dict[int, Job] = field(default_factory=dict)
+    jobs: dict[int, SparkJob] = field(default_factory=dict)
     stages: dict[int, SparkStage] = field(default_factory=dict)
     ignored: Counter[str] = field(default_factory=Counter)
     tally: Counter[str] = field(default_factory=Counter)
@@ -332,9 +332,9 @@ class EventTables:
 
     def _job(
         self, job_id: int, stage_ids: tuple[int, ...], submitted_ms: float, properties: Mapping[str, Any]
-    ) -> Job:
+    ) -> SparkJob:
         call_site = self.stages[stage_ids[-1]].call_site if stage_ids else ""
-        return Job(
+        return SparkJob(
             job_id=job_id, stage_ids=stage_ids, submitted_ms=submitted_ms, call_site=call_site, **properties
         )
 

@@ -311,7 +311,7 @@ class UpdateSection(_Replaceable):
         return self.entropy_start + (self.entropy_end - self.entropy_start) * decayed
 
 
-class CloningSection(settings.CloningSection):
+class CloningSection(settings.CommonCloningSection):
     """Behaviour cloning: before reinforcement learning, the policy learns the choices of a heuristic."""
 
     scheduler: SchedulerSpec = described(
@@ -325,7 +325,7 @@ class CloningSection(settings.CloningSection):
     entropy: Weight = described(0.05, "weight of the entropy bonus, so that the policy keeps exploring")
 
 
-class ValidationSection(settings.ValidationSection):
+class ValidationSection(settings.CommonValidationSection):
     """Validation: the best policy is selected by greedy decisions on held-out job sequences."""
 
     sequences: Count = described(20, "number of sequences, the same in every run; with settings, per cell")

@@ -28,7 +28,7 @@ from workloads.sources.open import EMBEDDED, open_workload
 from workloads.sources.workload_file import Workload
 from workloads.transform import STEADY, ArrivalPattern, AttributeDistribution
 
-__all__ = ["DRAWN", "Setting", "SettingsConditions", "SettingsSection", "by_cell"]
+__all__ = ["DRAWN", "ClusterSetting", "SettingsConditions", "SettingsSection", "by_cell"]
 
 
 RANGES = ("uniform", "log_uniform")
@@ -128,7 +128,7 @@ def _drawn(quantity: _Quantity, uniform: float) -> float:
 
 
 @dataclass(frozen=True)
-class Setting:
+class ClusterSetting:
     """A setting: a cluster and its jobs.
 
     Attributes:
@@ -230,7 +230,7 @@ class SettingsSection(_Quantities):  # type: ignore[misc]
         """Distribution of the drawn attributes."""
         return build(AttributeDistribution, {name: getattr(self, name) for name in _ATTRIBUTES})
 
-    def draw(self, seed: int, cluster: ClusterConfig = PLAIN) -> Setting:
+    def draw(self, seed: int, cluster: ClusterConfig = PLAIN) -> ClusterSetting:
         """Draw a setting by a seed; ``cluster`` has the values that are not drawn."""
         order = [*ORDER, *(name for name in DRAWN if name not in ORDER)]
         uniforms = random_stream(seed, RandomStream.TRAINING, SETTINGS).random(len(order)).tolist()
@@ -250,7 +250,7 @@ class SettingsSection(_Quantities):  # type: ignore[misc]
             stragglers=(drawn("straggler_share"), drawn("straggler_factor")),
             lost_output=bool(losses_per_hour) and uniform["loses_output"] < drawn("lost_output"),
         )
-        return Setting(
+        return ClusterSetting(
             source=self.sources[int(uniform["source"] * len(self.sources))],
             # Each setting would need a forest of its own.
             cluster=replace(
@@ -267,7 +267,7 @@ class SettingsSection(_Quantities):  # type: ignore[misc]
             ),
         )
 
-    def cells(self, count: int) -> list[Setting]:
+    def cells(self, count: int) -> list[ClusterSetting]:
         """Return a number of validation settings, which are the same in all runs."""
         return [self.draw(VALIDATION_SEEDS + cell) for cell in range(count)]
 
@@ -302,7 +302,7 @@ class SettingsConditions(Conditions):
     cells: int = 0
     per_cell: int = 1
 
-    def setting(self, seed: int) -> Setting:
+    def setting(self, seed: int) -> ClusterSetting:
         """Return the setting of a seed."""
         cell = (seed - VALIDATION_SEEDS) // self.per_cell
         is_validation = 0 <= cell < self.cells
@@ -332,7 +332,7 @@ class SettingsConditions(Conditions):
             )
         return self.attributes.draw(replace(drawn, profiles=jobs, prior=prior))
 
-    def _interval_ms(self, setting: Setting, load: float) -> float:
+    def _interval_ms(self, setting: ClusterSetting, load: float) -> float:
         """Return the mean time between arrivals that gives this load, ms."""
         num_tasks, mean_ms = self._stages[setting.source]
         left = np.maximum(1, np.rint(setting.tasks * num_tasks))

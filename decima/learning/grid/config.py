@@ -17,12 +17,12 @@ from decima.policy.grid_config import (
 from decima.settings import Count, LearningRate, Outside, Recipes, Section, Share, Weight
 from workloads.declaration import described
 
-__all__ = ["RECIPES", "CloningSection", "DeepRMConfig"]
+__all__ = ["RECIPES", "DeepRMConfig", "GridCloningSection"]
 
 RECIPES = Recipes(resources.files("decima.learning.grid") / "recipes")
 
 
-class EpisodesSection(Section):
+class GridEpisodesSection(Section):
     """Episodes of an iteration."""
 
     sets: Count = described(100, "number of training sets of jobs")
@@ -40,7 +40,7 @@ class EpisodesSection(Section):
     )
 
 
-class UpdateSection(Section):
+class GridUpdateSection(Section):
     """Update of the networks from episodes."""
 
     algorithm: Literal["reinforce", "a2c"] = described(
@@ -65,7 +65,7 @@ class UpdateSection(Section):
     critic_minibatch: Count = described(1000, "states per gradient step of the critic; a2c only")
 
 
-class CloningSection(settings.CloningSection):
+class GridCloningSection(settings.CommonCloningSection):
     """Behaviour cloning: before reinforcement learning, the policy learns the choices of a heuristic."""
 
     heuristic: Literal["sjf", "packer", "tetris"] = described("sjf", "heuristic to clone")
@@ -73,7 +73,7 @@ class CloningSection(settings.CloningSection):
     learning_rate: LearningRate = described(0.001, "learning rate of a separate Adam")
 
 
-class ValidationSection(settings.ValidationSection):
+class GridValidationSection(settings.CommonValidationSection):
     """Validation on held-out sets of jobs."""
 
     sets: Count = described(100, "number of validation sets")
@@ -85,14 +85,14 @@ class DeepRMConfig(settings.RunConfig):
     grid: StoredGrid = DEFAULT_GRID
     jobs: Annotated[GridJobs, Outside()] = GridJobs()
     network: NetworkSection = NetworkSection()
-    episodes: EpisodesSection = EpisodesSection()
-    update: UpdateSection = UpdateSection()
+    episodes: GridEpisodesSection = GridEpisodesSection()
+    update: GridUpdateSection = GridUpdateSection()
     start: str | None = described(
         None,
         "initial policy (warm start): a file, with a network of the same sizes; excludes behaviour cloning",
     )
-    behaviour_cloning: CloningSection | None = None
-    validation: ValidationSection = ValidationSection()
+    behaviour_cloning: GridCloningSection | None = None
+    validation: GridValidationSection = GridValidationSection()
 
     @property
     def policy(self) -> GridPolicyConfig:

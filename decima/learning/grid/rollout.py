@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from decima.learning.cluster.advantages import accumulate
-from decima.policy.grid import GridActor, View, build_actor, look
+from decima.policy.grid import GridActor, GridView, build_actor, look
 from simulator.grid.grid import Grid
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class GridEpisodes:
 
 def roll_out(
     grid: Grid,
-    decide: Callable[[Grid, View], NDArray[np.int64]],
+    decide: Callable[[Grid, GridView], NDArray[np.int64]],
     mask: Mask = "startable",
     *,
     keep_states: bool = False,
@@ -95,8 +95,8 @@ def roll_out(
     Raises:
         NotFiniteError: the network returns scores that are not finite.
     """
-    views: list[View] = []
-    states: list[View] = []
+    views: list[GridView] = []
+    states: list[GridView] = []
     chosen, rewards, clock = [], [], [grid.clock]
     while not grid.done.all():
         if keep_states:
@@ -117,7 +117,7 @@ def roll_out(
     )
 
 
-def _samples(views: Sequence[View], action: NDArray[np.int64] | None = None) -> GridSamples:
+def _samples(views: Sequence[GridView], action: NDArray[np.int64] | None = None) -> GridSamples:
     """Concatenate the views of all steps."""
     episodes, pictures, masks = zip(*views, strict=True)
     return GridSamples(

@@ -11,8 +11,8 @@ from decima.cli.options import (
     ABOVE_ZERO,
     ANY_NUMBER,
     AT_LEAST_ONE,
+    FileToWrite,
     FiniteRange,
-    Named,
     Numbers,
     WholeRange,
     WorkersType,
@@ -32,7 +32,7 @@ def taken(kind: click.ParamType, value: Any) -> Any:
     (FiniteRange(0, 2), "1.5", 1.5), (FiniteRange(0, 2), 2, 2.0), (FiniteRange(0, 2), "-0", 0.0),
     (WholeRange(), "0", 0), (WholeRange(), "100000000", 10**8), (WholeRange(-5, 5), "-5", -5), (AT_LEAST_ONE, 1, 1),
     (Numbers(), "1,2.5", "1,2.5"), (Numbers(count=2), "1,2", "1,2"), (Numbers(kind=int, least=1), "1,3", "1,3"),
-    (Named(".gif"), "a.GIF", Path("a.GIF")), (WorkersType(), "4", 4),
+    (FileToWrite(".gif"), "a.GIF", Path("a.GIF")), (WorkersType(), "4", 4),
 )  # fmt: skip
 def test_what_is_right_is_taken(kind: click.ParamType, value: Any, expected: Any) -> None:
     assert taken(kind, value) == expected
@@ -60,7 +60,7 @@ def test_what_is_right_is_taken(kind: click.ParamType, value: Any, expected: Any
     (Numbers("two", count=2), "1", "'1': expected two"),
     (Numbers("some", least=1), "0.5", "'0.5': expected some"),
     (Numbers("whole", kind=int), "0.5", "'0.5': expected whole"),
-    (Named(".gif", ".png"), "a.jpg", "'a.jpg': expected a name ending in .gif or .png"),
+    (FileToWrite(".gif", ".png"), "a.jpg", "'a.jpg': expected a name ending in .gif or .png"),
     (WorkersType(), "many", "'many' is not a specification of workers: expected a number"),
 )
 def test_what_is_wrong_is_refused_with_what_was_given(kind: click.ParamType, value: Any, message: str) -> None:

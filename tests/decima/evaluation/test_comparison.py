@@ -20,7 +20,7 @@ from decima.evaluation import (
     run as run_module,
     run_comparisons,
 )
-from decima.evaluation.run import Decided, best_for_all, best_settings, decisions, run_scheduler, sweep, sweep_ms
+from decima.evaluation.run import DecisionRecord, best_for_all, best_settings, decisions, run_scheduler, sweep, sweep_ms
 from decima.evaluation.variants import ALPHAS, GRIDS, HINDSIGHT, MAKESPAN_HINDSIGHT, TUNED
 from decima.registry import make_scheduler
 from decima.schedulers import Fifo, Scheduler
@@ -420,7 +420,7 @@ def test_decisions_are_told_by_numbers_and_settings() -> None:
     compared.run(1)
     taken = decisions(compared.conditions, 5, compared.scheduler("half", 5))
     jobs = len(compared.conditions.sequence(5))
-    assert taken[:2] == [Decided(0.0, 4, jobs - 1, 0, 2), Decided(0.0, 2, -1, -1, 0)]
+    assert taken[:2] == [DecisionRecord(0.0, 4, jobs - 1, 0, 2), DecisionRecord(0.0, 2, -1, -1, 0)]
     told = [each for each in taken if each.job >= 0]
     assert {(each.job, each.stage) for each in told} == {(job, stage) for job in range(jobs) for stage in (0, 1)}
     record = compared.episodes["half"]

@@ -19,7 +19,7 @@ from decima.evaluation.grid import (
 from decima.evaluation.metrics import GRID_METRICS, ShownMetric, compare_metrics, mean_interval, summary_table
 from decima.policy.grid_config import GridJobs
 from decima.schedulers.base import SchedulerError
-from decima.schedulers.grid import KNOBS, Packer, ShortestJobFirst, Tetris, play
+from decima.schedulers.grid import KNOBS, GridTetris, Packer, ShortestJobFirst, play
 from simulator.grid import Grid, GridConfig
 from tests.simulator.grid.build import SMALL
 from workloads import DISTRIBUTIONS, JobSets, draw_jobs
@@ -88,10 +88,10 @@ def test_heuristics_and_what_is_withheld() -> None:
     chosen = heuristics_for(GridConfig(), training, [*HEURISTIC_NAMES, "tetris:0.25"])
     assert list(chosen) == ["sjf", "packer", "tetris*", "random", "tetris:0.25"]
     tuned, fixed = chosen["tetris*"], chosen["tetris:0.25"]
-    assert isinstance(tuned, Tetris)
-    assert isinstance(fixed, Tetris)
+    assert isinstance(tuned, GridTetris)
+    assert isinstance(fixed, GridTetris)
     assert fixed.knob == 0.25
-    means = compared(evaluate(GridConfig(), training, {str(knob): Tetris(knob) for knob in KNOBS}))
+    means = compared(evaluate(GridConfig(), training, {str(knob): GridTetris(knob) for knob in KNOBS}))
     assert min(means, key=lambda knob: means[knob]["slowdown"].mean.mean) == str(tuned.knob)
     with pytest.raises(SchedulerError, match="unknown heuristic 'fifo'"):
         heuristics_for(GridConfig(), training, ["fifo"])
@@ -138,7 +138,7 @@ def test_a_summary_tells_each_measure_with_its_interval_and_sets(by_hand: pd.Dat
     )
 
 
-@pytest.mark.parametrize("scheduler", [ShortestJobFirst(), Packer(), Tetris(0.01)])
+@pytest.mark.parametrize("scheduler", [ShortestJobFirst(), Packer(), GridTetris(0.01)])
 def test_work_conserving_heuristics_withhold_nothing(scheduler: ShortestJobFirst) -> None:
     jobs = draw_jobs(DISTRIBUTIONS["code"], load=1.3, sets=10, seed=4)
     watched = Withholding(scheduler, Grid(GridConfig(), jobs))

@@ -14,7 +14,7 @@ from decima.cli.main import cli
 from decima.evaluation import tune
 from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.options import compare, make_conditions
-from decima.evaluation.tune import JUDGED_ON, TUNED_ON, Tuned, scheduler_name, tune_rule
+from decima.evaluation.tune import JUDGED_ON, TUNED_ON, TunedRule, scheduler_name, tune_rule
 from decima.registry import make_scheduler
 from decima.schedulers.base import SchedulerError
 from decima.schedulers.srpt import Srpt, TunedSrpt
@@ -30,7 +30,7 @@ def setting(**options: object) -> Conditions:
     return make_conditions(workload="synthetic", jobs=4, executors=6, seeds=3, **options)  # type: ignore[arg-type]
 
 
-def tuned(settings: dict[str, Conditions], workers: int = 1, **options: object) -> Tuned:
+def tuned(settings: dict[str, Conditions], workers: int = 1, **options: object) -> TunedRule:
     given = {"generations": 2, "sequences": 2, "judged": 2, **options}
     return tune_rule(settings, workers=workers, **given)  # type: ignore[arg-type]
 
@@ -181,7 +181,7 @@ def test_changes_are_paired_and_averaged_over_settings() -> None:
     columns = ["seeds", "condition", "seed", "scheduler", "mean_jct_s"]
     start = dict.fromkeys(CONSTANTS, 0.5)
     table = pd.DataFrame(runs, columns=columns)
-    found = Tuned("srpt", CONSTANTS, table, np.zeros((1, 14)), "srpt", start)
+    found = TunedRule("srpt", CONSTANTS, table, np.zeros((1, 14)), "srpt", start)
     settings = {"long": setting(), "short": setting()}
     shown = report_of(found, settings, "tuned.json")
     changes = {(each["setting"], each["seeds"]): each["mean"] for each in shown.content["changes"]}

@@ -6,7 +6,7 @@ import pytest
 
 from decima.evaluation.grid import make_grid_scheduler
 from decima.schedulers.base import SchedulerError
-from decima.schedulers.grid import KNOBS, Packer, RandomChoice, ShortestJobFirst, Tetris, play, tune_tetris
+from decima.schedulers.grid import KNOBS, GridRandomChoice, GridTetris, Packer, ShortestJobFirst, play, tune_tetris
 from simulator.grid import Grid, GridConfig
 from tests.decima.learning.grid.examples import grid_of, tiny_grid
 from tests.simulator.grid.naive import Written
@@ -30,14 +30,14 @@ def test_the_best_job_goes_first() -> None:
     assert actions == [0, 1, 2]  # 10 x 5 units; then 6 + 27 against 18 + 9
     # Scores of 0.02 * 10 * 5 + 0.98 / 5 and 0.02 * 10 * 2 + 0.98; equal at a knob of 0.8 / 30.8.
     grid = queue((5, (4, 1)), (1, (1, 1)))
-    np.testing.assert_allclose(Tetris(0.02).score(grid)[0, 0], [1.196, 1.38])
+    np.testing.assert_allclose(GridTetris(0.02).score(grid)[0, 0], [1.196, 1.38])
     equal = 0.8 / 30.8
-    assert [Tetris(equal + more)(grid).tolist() for more in (-0.001, 0.001)] == [[1], [0]]
+    assert [GridTetris(equal + more)(grid).tolist() for more in (-0.001, 0.001)] == [[1], [0]]
     for knob, alone in ((0.0, ShortestJobFirst()), (1.0, Packer())):
-        np.testing.assert_allclose(Tetris(knob).score(grid), alone.score(grid))
+        np.testing.assert_allclose(GridTetris(knob).score(grid), alone.score(grid))
 
 
-@pytest.mark.parametrize("heuristic", [ShortestJobFirst(), Packer(), Tetris(0.1)])
+@pytest.mark.parametrize("heuristic", [ShortestJobFirst(), Packer(), GridTetris(0.1)])
 def test_among_equals_the_lowest_number_is_chosen(heuristic: ShortestJobFirst) -> None:
     grid = queue((4, (1, 1)), (2, (2, 2)), (2, (2, 2)), machines=2)
     assert heuristic(grid).tolist() == [1]
@@ -65,7 +65,7 @@ def test_machines_and_random_choices() -> None:
     full.step([0])
     assert ShortestJobFirst()(full).tolist() == [2 + 1]
     grid = grid_of(*[[(0, 1, (1, 1))]] * 3000)
-    counts = np.bincount(RandomChoice(1)(grid), minlength=3)
+    counts = np.bincount(GridRandomChoice(1)(grid), minlength=3)
     assert (np.abs(counts - 1000) < 4 * np.sqrt(3000 * 2 / 9)).all()
     grid = tiny_grid(50)
     default, same, other = (make_grid_scheduler(spec)(grid).tolist() for spec in ("random", "random:0", "random:1"))
@@ -78,11 +78,11 @@ def test_names_and_knobs_of_heuristics() -> None:
     assert isinstance(make_grid_scheduler("packer"), Packer)
     for spec, knob in (("tetris", 0.5), ("tetris:0.01", 0.01), ("tetris:1", 1.0)):
         heuristic = make_grid_scheduler(spec)
-        assert isinstance(heuristic, Tetris)
+        assert isinstance(heuristic, GridTetris)
         assert heuristic.knob == knob
     assert list(KNOBS) == sorted(KNOBS, reverse=True)
     assert 0 < min(KNOBS) < 0.01 in KNOBS  # which weighs both alike
-    assert max(KNOBS) == Tetris().knob
+    assert max(KNOBS) == GridTetris().knob
     wrong = ("1.5", "-0.1", "nan", "x", "")
     for spec in (*map("tetris:{}".format, wrong), "random:-1", "random:0.5", "sjf:1"):
         with pytest.raises(SchedulerError, match=f"'{spec}': expected tetris:KNOB"):
@@ -118,7 +118,7 @@ def test_a_rule_of_ones_own_has_a_name(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_tetris_gets_the_knob_of_the_lowest_slowdown() -> None:
     jobs = draw_jobs(DISTRIBUTIONS["code"], load=1.3, sets=10, seed=1)
-    slowdowns = {knob: np.nanmean(play(Grid(GridConfig(), jobs), Tetris(knob)).slowdown()) for knob in KNOBS}
+    slowdowns = {knob: np.nanmean(play(Grid(GridConfig(), jobs), GridTetris(knob)).slowdown()) for knob in KNOBS}
     knob = tune_tetris(Grid(GridConfig(), jobs))
     assert slowdowns[knob] == min(slowdowns.values())
     assert slowdowns[knob] < slowdowns[0.5]

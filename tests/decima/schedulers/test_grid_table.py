@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from decima.schedulers.grid import GridScheduler, Packer, RandomChoice, ShortestJobFirst, Tetris, play
+from decima.schedulers.grid import GridRandomChoice, GridScheduler, GridTetris, Packer, ShortestJobFirst, play
 from simulator.grid import DEEPRM, Grid, GridConfig
 from tests.cases import cases
 from workloads.grid_jobs import DISTRIBUTIONS, draw_jobs
@@ -17,7 +17,7 @@ VARIANTS = {"A": "code", "B": "paper", "C": "coarse"}
 
 def schedulers() -> list[GridScheduler]:
     """Return the schedulers in the order of the columns."""
-    return [ShortestJobFirst(), Packer(), Tetris(0.5), Tetris(0.05), Tetris(0.01), RandomChoice(1)]
+    return [ShortestJobFirst(), Packer(), GridTetris(0.5), GridTetris(0.05), GridTetris(0.01), GridRandomChoice(1)]
 
 
 #: Variant, load in %, rate; mean slowdown and then mean completion time of each scheduler's jobs in 100 jobsets.

@@ -10,7 +10,7 @@ from decima.policy.presets import GENERAL_POLICY
 from decima.registry import make_scheduler
 from decima.schedulers.srpt import Srpt, TunedSrpt
 from decima.schedulers.srpt_steps import HALF_ERRORS, MOST_RATIO
-from decima.schedulers.srpt_weights import WEIGHT_PLACES, State, searched_weights
+from decima.schedulers.srpt_weights import WEIGHT_PLACES, StateFeatures, searched_weights
 from simulator import Cluster, ClusterConfig, Decision, Observation, run_episode
 from simulator.cluster.config import Knowledge
 from tests.cases import cases
@@ -71,7 +71,7 @@ def test_the_price_follows_the_features_of_the_state(is_stream: bool) -> None:
         "class_share": 0.0,
         "scarcity": 0.0,
     }
-    assert tuple(features) == State._fields
+    assert tuple(features) == StateFeatures._fields
     plain = rule().ask(seen).price
     assert plain == pytest.approx(
         max(2 * math.sqrt(width.sum() / 12), 3) if is_stream else 1.25 * math.sqrt(width.sum() / 12)

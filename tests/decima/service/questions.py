@@ -17,7 +17,7 @@ from decima.policy.shipped import SHIPPED
 from decima.registry import make_scheduler
 from decima.service.history import History
 from decima.service.jobs import QuestionError
-from decima.service.protocol import Exchange, Executor, Job, Stage, State
+from decima.service.protocol import Exchange, ExecutorMessage, JobMessage, StageMessage, StateMessage
 from decima.service.service import Driver
 from simulator.cluster.config import ClusterConfig, ExecutorClass
 from simulator.cluster.episode import DecidesStages
@@ -35,7 +35,7 @@ RULES = (
 )  # fmt: skip
 
 
-def states(random: np.random.Generator, count: int) -> Iterator[State]:
+def states(random: np.random.Generator, count: int) -> Iterator[StateMessage]:
     """Yield the questions of a driver."""
     for seq in range(count):
         names = [f"job-{number}" for number in random.permutation(14)[: random.choice([0, 1, 2, 3, 4, 6, 12])]]
@@ -44,18 +44,20 @@ def states(random: np.random.Generator, count: int) -> Iterator[State]:
         executors = tuple(_executor(random, number, 1, names) for number in range(total))
         if random.random() < 0.1:
             executors += tuple(_executor(random, 100 + number, int(random.integers(4)), names) for number in range(2))
-        yield State(type="state", seq=seq, time_ms=1e6 + seq, executors=executors, jobs=jobs)
+        yield StateMessage(type="state", seq=seq, time_ms=1e6 + seq, executors=executors, jobs=jobs)
 
 
-def _executor(random: np.random.Generator, number: int, slots: int, names: list[str]) -> Executor:
+def _executor(random: np.random.Generator, number: int, slots: int, names: list[str]) -> ExecutorMessage:
     job = str(random.choice([*names, "gone"])) if random.random() < 0.5 else None
     leaving = bool(random.random() < 0.1)
-    return Executor(id=str(number), slots=slots, running=int(random.choice([0, 0, 0, 1, 2])), job=job, leaving=leaving)
+    return ExecutorMessage(
+        id=str(number), slots=slots, running=int(random.choice([0, 0, 0, 1, 2])), job=job, leaving=leaving
+    )
 
 
-def _job(random: np.random.Generator, name: str) -> Job:
+def _job(random: np.random.Generator, name: str) -> JobMessage:
     is_over, huge = random.random() < 0.3, random.random() < 0.02
-    stages: list[Stage] = []
+    stages: list[StageMessage] = []
     for number in range(random.choice([0, 1, 1, 2, 4, 9])):
         tasks, done, running, pending = (int(random.choice(SIZES)) for _ in range(4))
         if random.random() < 0.7:  # as the protocol has it
@@ -66,7 +68,7 @@ def _job(random: np.random.Generator, name: str) -> Job:
         if huge:
             tasks, pending = 10**9, 10**9
         stages.append(
-            Stage(
+            StageMessage(
                 id=100 * int(name.removeprefix("job-")) + number,
                 state=state,  # type: ignore[arg-type]
                 tasks=tasks,
@@ -82,7 +84,7 @@ def _job(random: np.random.Generator, name: str) -> Job:
         for number in range(random.choice([0, 0, 3]))
     )
     submitted_ms = float(random.choice([0.0, 500.0, 5000.0]))
-    return Job(id=name, submitted_time_ms=submitted_ms, exchanges=exchanges, running=0, stages=tuple(stages))
+    return JobMessage(id=name, submitted_time_ms=submitted_ms, exchanges=exchanges, running=0, stages=tuple(stages))
 
 
 def observation(random: np.random.Generator, classes: int = 4) -> Observation:

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from decima.service.protocol import Answer, Executor, Hello, Job, State
+from decima.service.protocol import Answer, ExecutorMessage, Hello, JobMessage, StateMessage
 from decima.service.service import Connected, Service
 from tests.decima.service.scripted_spark import RunningJob, RunningStage, running_job
 from workloads.job import JobProfile
@@ -127,7 +127,7 @@ class ScriptedCluster:
         assert app.connected is not None
         app.questions += 1
         executors = tuple(
-            Executor(
+            ExecutorMessage(
                 id=place.id,
                 slots=1,
                 running=int(place.stage is not None),
@@ -137,11 +137,11 @@ class ScriptedCluster:
             for place in app.executors
         )
 
-        def message(job: RunningJob) -> Job:
+        def message(job: RunningJob) -> JobMessage:
             sent = job.message(False)
             return sent.model_copy(update={"submitted_time_ms": sent.submitted_time_ms + app.clock_ms})
 
-        state = State(
+        state = StateMessage(
             type="state",
             seq=app.questions,
             time_ms=self.now + app.clock_ms,

@@ -10,10 +10,10 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from decima.service.protocol import Answer, Executor, Job, Stage, State
+from decima.service.protocol import Answer, ExecutorMessage, JobMessage, StageMessage, StateMessage
 from workloads.job import JobProfile
 
-Ask = Callable[[State], Answer]
+Ask = Callable[[StateMessage], Answer]
 
 
 @dataclass(eq=False)
@@ -43,15 +43,15 @@ class RunningJob:
     def ready(self, stage: RunningStage) -> bool:
         return all(self.stages[parent].done == self.stages[parent].tasks for parent in stage.parents)
 
-    def message(self, hidden: bool) -> Job:
-        return Job(
+    def message(self, hidden: bool) -> JobMessage:
+        return JobMessage(
             id=self.id,
             name=self.name,
             submitted_time_ms=self.arrival_ms,
             plan=self.plan,
             running=sum(stage.running for stage in self.stages),
             stages=tuple(
-                Stage(
+                StageMessage(
                     id=stage.id,
                     state="done" if stage.done == stage.tasks else "ready" if self.ready(stage) else "waiting",
                     tasks=stage.tasks,
@@ -152,11 +152,13 @@ class ScriptedSpark:
     def _question(self, live: list[RunningJob], ran_last: list[RunningJob | None], busy: list[bool]) -> Answer:
         self.questions += 1
         executors = tuple(
-            Executor(id=str(slot), slots=1, running=int(busy[slot]), job=job.id if job else None)
+            ExecutorMessage(id=str(slot), slots=1, running=int(busy[slot]), job=job.id if job else None)
             for slot, job in enumerate(ran_last)
         )
         jobs = tuple(job.message(self.hidden) for job in live)
-        answer = self.ask(State(type="state", seq=self.questions, time_ms=self.now, executors=executors, jobs=jobs))
+        answer = self.ask(
+            StateMessage(type="state", seq=self.questions, time_ms=self.now, executors=executors, jobs=jobs)
+        )
         assert answer.seq == self.questions
         return answer
 

@@ -17,7 +17,16 @@ from decima.schedulers.srpt import Srpt
 from decima.service.credentials import Tokens, load_certificate
 from decima.service.metrics import Metrics
 from decima.service.page import Page
-from decima.service.protocol import Answer, Executor, Hello, Job, Refusal, Stage, State, Welcome
+from decima.service.protocol import (
+    Answer,
+    ExecutorMessage,
+    Hello,
+    JobMessage,
+    Refusal,
+    StageMessage,
+    StateMessage,
+    Welcome,
+)
 from decima.service.server import listen
 from decima.service.service import Service
 
@@ -101,7 +110,7 @@ class Client:
         """Return the line of a hello."""
         return a_hello().model_dump_json().encode() + b"\n"
 
-    def say(self, message: Hello | State) -> Welcome | Answer | Refusal:
+    def say(self, message: Hello | StateMessage) -> Welcome | Answer | Refusal:
         self.socket.sendall(message.model_dump_json().encode() + b"\n")
         return self.hear()
 
@@ -111,7 +120,7 @@ class Client:
     def hear(self) -> Welcome | Answer | Refusal:
         return _HEARD.validate_json(self.read_line())
 
-    def ask(self, state: State) -> Answer:
+    def ask(self, state: StateMessage) -> Answer:
         answer = self.say(state)
         assert isinstance(answer, Answer), answer
         return answer
@@ -139,10 +148,10 @@ def a_hello(**changes: Any) -> Hello:
     )
 
 
-def a_stage(number: int, state: str = "ready", tasks: int = 10, **changes: Any) -> Stage:
+def a_stage(number: int, state: str = "ready", tasks: int = 10, **changes: Any) -> StageMessage:
     done, running = changes.pop("done", 0), changes.pop("running", 0)
     pending = 0 if state == "done" else tasks - done - running
-    return Stage.model_validate(
+    return StageMessage.model_validate(
         {
             "id": number, "state": state, "tasks": tasks, "done": tasks if state == "done" else done,
             "running": running, "pending": pending, **changes,
@@ -150,20 +159,24 @@ def a_stage(number: int, state: str = "ready", tasks: int = 10, **changes: Any) 
     )  # fmt: skip
 
 
-def a_job(job: str, /, *stages: Stage, **changes: Any) -> Job:
+def a_job(job: str, /, *stages: StageMessage, **changes: Any) -> JobMessage:
     running = sum(stage.running for stage in stages)
-    return Job.model_validate({"id": job, "submitted_time_ms": 0.0, "running": running, "stages": stages, **changes})
+    return JobMessage.model_validate(
+        {"id": job, "submitted_time_ms": 0.0, "running": running, "stages": stages, **changes}
+    )
 
 
-def executors(free: int, *running: str, **changes: Any) -> tuple[Executor, ...]:
+def executors(free: int, *running: str, **changes: Any) -> tuple[ExecutorMessage, ...]:
     """Return a number of free executors, and one that runs a task of each of these jobs."""
-    some = [Executor(id=f"free-{number}", slots=1, running=0) for number in range(free)]
+    some = [ExecutorMessage(id=f"free-{number}", slots=1, running=0) for number in range(free)]
     busy = [
-        Executor.model_validate({"id": f"busy-{number}", "slots": 1, "running": 1, "job": job, **changes})
+        ExecutorMessage.model_validate({"id": f"busy-{number}", "slots": 1, "running": 1, "job": job, **changes})
         for number, job in enumerate(running)
     ]
     return (*some, *busy)
 
 
-def a_state(seq: int, *jobs: Job, having: tuple[Executor, ...] = (), time_ms: float = 1000.0) -> State:
-    return State(type="state", seq=seq, time_ms=time_ms, executors=having, jobs=jobs)
+def a_state(
+    seq: int, *jobs: JobMessage, having: tuple[ExecutorMessage, ...] = (), time_ms: float = 1000.0
+) -> StateMessage:
+    return StateMessage(type="state", seq=seq, time_ms=time_ms, executors=having, jobs=jobs)

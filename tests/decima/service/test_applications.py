@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from decima.registry import make_scheduler
 from decima.schedulers import Fair, Scheduler
 from decima.service.history import History
-from decima.service.protocol import Answer, Executor, Job
+from decima.service.protocol import Answer, ExecutorMessage, JobMessage
 from decima.service.service import Connected, Service
 from simulator import ClusterConfig, Decision, Observation
 from tests.decima.service.scripted_cluster import Application, ScriptedCluster
@@ -142,13 +142,13 @@ class Shares:
         self._seq = 0
 
     def ask(
-        self, name: str, *jobs: Job, running: int = 0, idle: int = 0, leaving: int = 0, **changes: Any
+        self, name: str, *jobs: JobMessage, running: int = 0, idle: int = 0, leaving: int = 0, **changes: Any
     ) -> int | None:
         """Return the target of an application with these executors."""
         return self.answer(name, *jobs, running=running, idle=idle, leaving=leaving, **changes).executors
 
     def answer(
-        self, name: str, *jobs: Job, running: int, idle: int, leaving: int, moves: bool = True, **changes: Any
+        self, name: str, *jobs: JobMessage, running: int, idle: int, leaving: int, moves: bool = True, **changes: Any
     ) -> Answer:
         if name not in self._drivers:
             hello = a_hello(application=name, moves_executors=moves)
@@ -159,7 +159,9 @@ class Shares:
                 self.now_s += 1.0
         job = jobs[0].id if jobs else None
         some = [
-            Executor(id=f"{number}", slots=1, running=int(number < running), job=job, leaving=number >= running + idle)
+            ExecutorMessage(
+                id=f"{number}", slots=1, running=int(number < running), job=job, leaving=number >= running + idle
+            )
             for number in range(running + idle + leaving)
         ]
         self._seq += 1
@@ -170,7 +172,7 @@ class Shares:
         self.service.leave(self._drivers.pop(name))
 
 
-def work(tasks: int = 100, ms: float = 10_000.0, **changes: Any) -> Job:
+def work(tasks: int = 100, ms: float = 10_000.0, **changes: Any) -> JobMessage:
     return a_job("a", a_stage(1, tasks=tasks, mean_ms=ms, done=1, **changes))
 
 

@@ -12,7 +12,7 @@ from decima.policy.shipped import SHIPPED
 from decima.registry import SCHEDULERS, make_scheduler
 from decima.service.history import History
 from decima.service.jobs import QuestionError
-from decima.service.protocol import Answer, Exchange, Executor, State
+from decima.service.protocol import Answer, Exchange, ExecutorMessage, StateMessage
 from decima.service.service import Decided, Driver
 from simulator import ClusterConfig, Decision, Observation, SchedulingError, run_episode
 from simulator.cluster.config import EXACT
@@ -94,7 +94,7 @@ def test_the_same_questions_have_the_same_answers() -> None:
     def answers() -> list[Answer]:
         serving, found = driver("decima"), []
 
-        def ask(state: State) -> Answer:
+        def ask(state: StateMessage) -> Answer:
             found.append(serving.decide(state).answer)
             return found[-1]
 
@@ -110,7 +110,7 @@ def test_long_running_tasks_make_a_job_longer_and_older_plugins_do_not_tell_of_t
         question = a_state(1, job, having=executors(3, "a", "a"))
         told = question.model_dump_json(exclude_unset=True)
         assert ("running_ms" in told) == bool(running)
-        return driver().decide(State.model_validate_json(told))
+        return driver().decide(StateMessage.model_validate_json(told))
 
     untold, short, long = ask(), ask(running_ms=0.0), ask(running_ms=600_000.0)
     assert (untold.answer, untold.jobs[0].mean_ms) == (short.answer, short.jobs[0].mean_ms)
@@ -144,18 +144,18 @@ def test_free_slots_are_committed_and_executors_stay_or_are_told_where_to_go() -
     assert slots(answer) == {8: 2}
     # Spark cannot distinguish a waiting slot from a free slot, and would assign it to another job.
     parent, child = a_stage(7, tasks=4, done=2, running=2), a_stage(9, "waiting", parents=(7,))
-    waiting = Executor(id="waits", slots=1, running=0, job="a")
+    waiting = ExecutorMessage(id="waits", slots=1, running=0, job="a")
     other = a_job("b", a_stage(8, tasks=9, done=7, running=2), a_stage(10, tasks=50), submitted_time_ms=9e4)
     state = a_state(1, a_job("a", parent, child), other, having=(waiting, *executors(0, *"aabb")))
     assert 10 not in slots(driver("fifo").decide(state).answer)
 
 
 def test_leaving_and_large_executors_count_by_slots() -> None:
-    some = tuple(Executor(id=str(number), slots=1, running=0, leaving=number < 3) for number in range(8))
+    some = tuple(ExecutorMessage(id=str(number), slots=1, running=0, leaving=number < 3) for number in range(8))
     decided = driver("fifo").decide(a_state(1, a_job("a", a_stage(7, tasks=50)), having=some))
     assert slots(decided.answer) == {7: 5}
     assert decided.slots == 5
-    large = (Executor(id="large", slots=6, running=2, job="a"),)
+    large = (ExecutorMessage(id="large", slots=6, running=2, job="a"),)
     answer = driver("fifo").decide(a_state(1, a_job("a", a_stage(7, running=2, tasks=50)), having=large)).answer
     assert slots(answer) == {7: 6}
 
@@ -177,7 +177,7 @@ def test_spark_never_stands_still_and_new_stages_are_followed() -> None:
 
 
 @cases("state", a_state(1), a_state(1, a_job("a", a_stage(1))), a_state(1, a_job("a"), having=executors(2)))
-def test_where_there_is_nothing_to_decide_spark_does_as_it_likes(state: State) -> None:
+def test_where_there_is_nothing_to_decide_spark_does_as_it_likes(state: StateMessage) -> None:
     answer = driver("decima").decide(state).answer
     assert (answer.stages, answer.limits, answer.rest) == ((), {}, "fill")
 
@@ -185,13 +185,13 @@ def test_where_there_is_nothing_to_decide_spark_does_as_it_likes(state: State) -
 def test_slots_wait_between_stages_of_a_job_unless_it_is_idle() -> None:
     # The last task of a stage has ended, and Spark is about to submit the next stage, so the slots must wait.
     done, child = a_stage(7, "done", 4, mean_ms=9.0), a_stage(9, "waiting", parents=(7,))
-    waiting = tuple(Executor(id=str(number), slots=1, running=0, job="a") for number in range(4))
+    waiting = tuple(ExecutorMessage(id=str(number), slots=1, running=0, job="a") for number in range(4))
     jobs = a_job("a", done, child), a_job("b", a_stage(8, tasks=50), submitted_time_ms=9e4)
     answer = driver("fifo").decide(a_state(1, *jobs, having=waiting)).answer
     assert (slots(answer), answer.rest) == ({}, "hold")
     # Under adaptive execution Spark may create a stage late, and the driver would not ask again.
     exchanges = (Exchange(id=0, kind="Exchange", partitions=4),)
-    waiting = tuple(Executor(id=str(number), slots=1, running=0, job="a") for number in range(4))
+    waiting = tuple(ExecutorMessage(id=str(number), slots=1, running=0, job="a") for number in range(4))
     query = a_job("a", a_stage(7, "done", 4, mean_ms=9.0), plan=("Exchange",), exchanges=exchanges)
     other = a_job("b", a_stage(8, tasks=50), submitted_time_ms=9e4)
     assert slots(driver("fifo").decide(a_state(1, query, other, having=waiting)).answer) == {8: 4}
@@ -203,10 +203,10 @@ def test_slots_wait_between_stages_of_a_job_unless_it_is_idle() -> None:
     (a_state(1, a_job("a"), a_job("a"), having=executors(1)), "two jobs have the same id"),
     (a_state(1, having=executors(1) * 2), "two executors have the same id"),
     (a_state(1, a_job("a", a_stage(1, parents=(2,)), a_stage(2, parents=(1,))), having=executors(1)), "cycle"),
-    (a_state(1, having=(Executor(id="e", slots=10**9, running=0),)), "slots"),
+    (a_state(1, having=(ExecutorMessage(id="e", slots=10**9, running=0),)), "slots"),
     (a_state(1, a_job("a", *map(a_stage, range(6000)))), "stages"),
 )
-def test_what_makes_no_sense_is_refused(state: State, message: str) -> None:
+def test_what_makes_no_sense_is_refused(state: StateMessage, message: str) -> None:
     assert re.search(message, one_line(QuestionError, driver().decide, state))
 
 

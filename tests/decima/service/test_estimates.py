@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from decima.service.history import History
-from decima.service.jobs import LiveJobs
-from decima.service.protocol import Job, Stage, State
+from decima.service.jobs import TrackedJobs
+from decima.service.protocol import JobMessage, StageMessage, StateMessage
 from simulator import Cluster, ClusterConfig
 from simulator.cluster import estimates
 from simulator.cluster.config import Knowledge
@@ -18,7 +18,7 @@ from workloads import JobProfile, StageProfile, TaskDurations, poisson_arrivals,
 ERRORS = Knowledge(job_error=1.0, stage_error=0.7)
 
 
-def message(cluster: Cluster, number: int) -> State:
+def message(cluster: Cluster, number: int) -> StateMessage:
     """Return the driver's message about the live jobs of a simulated cluster."""
     state, seen, now = cluster._state, cluster.snapshot(), cluster.clock.now
     running: dict[int, list[float]] = {}
@@ -34,7 +34,7 @@ def message(cluster: Cluster, number: int) -> State:
             times = running.get(first + place, [])
             waits = "ready" if row.incomplete_parents == 0 else "waiting"
             made.append(
-                Stage(
+                StageMessage(
                     id=first + place,
                     state="done" if row.finished == row.num_tasks else waits,  # type: ignore[arg-type]
                     tasks=int(row.num_tasks),
@@ -48,9 +48,9 @@ def message(cluster: Cluster, number: int) -> State:
             )
         at_work = sum(stage.running for stage in made)
         jobs.append(
-            Job(id=str(job), name=f"job {job}", submitted_time_ms=job * 1e6, running=at_work, stages=tuple(made))
+            JobMessage(id=str(job), name=f"job {job}", submitted_time_ms=job * 1e6, running=at_work, stages=tuple(made))
         )
-    return State(type="state", seq=number, time_ms=float(now), jobs=tuple(jobs), executors=())
+    return StateMessage(type="state", seq=number, time_ms=float(now), jobs=tuple(jobs), executors=())
 
 
 def test_service_and_simulator_give_the_same_estimates(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +69,7 @@ def test_service_and_simulator_give_the_same_estimates(monkeypatch: pytest.Monke
     monkeypatch.setattr(estimates, "from_history", remember)
     sequence = poisson_arrivals(synthetic_profiles(8), 12, 20_000.0, seed=3)
     cluster = Cluster(ClusterConfig(10, knowledge=ERRORS), sequence)
-    live = LiveJobs(
+    live = TrackedJobs(
         History(history, knowledge=ERRORS, prior=cluster.observe().prior), itertools.count(), itertools.count()
     )
     compared = late = 0

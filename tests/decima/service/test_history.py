@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from decima.service.history import History, is_skipped, match_stages
-from decima.service.jobs import LiveJob, LiveJobs
-from decima.service.protocol import Exchange, Job, Stage
+from decima.service.jobs import LiveJob, TrackedJobs
+from decima.service.protocol import Exchange, JobMessage, StageMessage
 from decima.service.snapshot import cluster_of
 from simulator.cluster.alone import known_profile
 from tests.cases import cases
@@ -25,7 +25,7 @@ def profile(name: str, *tasks: int, edges: list[tuple[int, int]] | None = None, 
     return JobProfile(name, stages, np.array(chain if edges is None else edges, dtype=np.int64).reshape(-1, 2))
 
 
-def chain(*tasks: int, first: int = 10, **changes: Any) -> tuple[Stage, ...]:
+def chain(*tasks: int, first: int = 10, **changes: Any) -> tuple[StageMessage, ...]:
     return tuple(
         a_stage(
             first + place,
@@ -38,15 +38,15 @@ def chain(*tasks: int, first: int = 10, **changes: Any) -> tuple[Stage, ...]:
     )
 
 
-def live(history: History, *jobs: Job, time_ms: float = 1000.0) -> list[LiveJob]:
-    return LiveJobs(history, itertools.count(), itertools.count()).update(a_state(1, *jobs, time_ms=time_ms))
+def live(history: History, *jobs: JobMessage, time_ms: float = 1000.0) -> list[LiveJob]:
+    return TrackedJobs(history, itertools.count(), itertools.count()).update(a_state(1, *jobs, time_ms=time_ms))
 
 
 def test_known_jobs_take_what_history_tells() -> None:
     # On eight executors, half of the sixteen tasks are fresh; on one, only the first.
     waves = TaskDurations.constant(100.0, first_ms=200.0, fresh_ms=900.0)
     nightly = JobProfile("nightly", (StageProfile(16, waves, "scan"), StageProfile(4, waves, "sum")), [[0, 1]])
-    jobs = LiveJobs(History([nightly]), itertools.count(), itertools.count())
+    jobs = TrackedJobs(History([nightly]), itertools.count(), itertools.count())
     state = a_state(1, a_job("a", *chain(16, 4), name="nightly"))
     for slots in (1, 8):
         cluster = cluster_of(slots, 0.0, 0.0)
@@ -87,7 +87,7 @@ PLANNED = History([SMALL, LARGE, OTHER], {("Sort", "Scan"): ["q1", "q1 (2)"], ("
         (a_job("a", *chain(40, 20, 2)), None),
         (a_job("a", *chain(4, 9)), None),  # a small DAG without a name says nothing,
 )  # fmt: skip
-def test_a_job_is_recognised_by_its_plan_or_by_its_name_and_dag(job: Job, known: JobProfile | None) -> None:
+def test_a_job_is_recognised_by_its_plan_or_by_its_name_and_dag(job: JobMessage, known: JobProfile | None) -> None:
     assert PLANNED.find(job) is known
 
 
@@ -99,7 +99,7 @@ def test_a_job_is_recognised_by_its_plan_or_by_its_name_and_dag(job: Job, known:
         (a_job("a", *chain(40, 20, 1), name="q3"), None),
 )  # fmt: skip
 def test_a_job_of_an_unknown_plan_is_recognised_by_its_name_and_not_by_its_dag(
-    job: Job, known: JobProfile | None
+    job: JobMessage, known: JobProfile | None
 ) -> None:
     assert PLANNED.find(job) is known
 
@@ -112,7 +112,7 @@ def test_a_job_of_an_unknown_plan_is_recognised_by_its_name_and_not_by_its_dag(
         (a_job("a", *chain(5, 2), name=f"orders\nid = {STREAM}\nrunId = {STREAM}\nbatch = 9"), "orders (2)"),
         (a_job("a", *chain(7), name=f"report {STREAM}"), "report *"),
 )  # fmt: skip
-def test_names_are_compared_as_the_import_of_event_logs_makes_them(job: Job, known: str | None) -> None:
+def test_names_are_compared_as_the_import_of_event_logs_makes_them(job: JobMessage, known: str | None) -> None:
     history = History(
         [
             profile("count at etl.py:12", 4, 9),
@@ -141,7 +141,7 @@ def test_stages_are_matched_and_profiles_kept() -> None:
     assert match_stages([*seen, a_stage(24, tasks=1, parents=(23,))], diamond) == [1, 0, 2, 3]
     assert match_stages([*seen, a_stage(24), a_stage(25)], diamond) is None
     assert match_stages(chain(10, 10, 10, 10), diamond) is None
-    jobs = LiveJobs(History(), itertools.count(), itertools.count())
+    jobs = TrackedJobs(History(), itertools.count(), itertools.count())
 
     def at(done: int, mean_ms: float) -> LiveJob:
         stage = a_stage(1, tasks=100, done=done, running=2, mean_ms=mean_ms)
@@ -154,7 +154,7 @@ def test_stages_are_matched_and_profiles_kept() -> None:
 
 
 def test_a_job_that_is_gone_is_forgotten() -> None:
-    jobs = LiveJobs(History(), itertools.count(), itertools.count())
+    jobs = TrackedJobs(History(), itertools.count(), itertools.count())
     a, b = a_job("a", *chain(4, 2)), a_job("b", *chain(4, 2))
     numbers = [[job.number for job in jobs.update(a_state(1, *live))] for live in ((a, b), (b,), (b, a))]
     assert numbers == [[0, 1], [1], [1, 2]]

@@ -9,9 +9,9 @@ from decima.registry import make_scheduler
 from decima.schedulers.base import Scheduler
 from decima.service import page as pages
 from decima.service.history import History
-from decima.service.jobs import LiveJobs
+from decima.service.jobs import TrackedJobs
 from decima.service.log import Answered, Line, Question, Started, Welcomed
-from decima.service.protocol import Answer, Executor, Job, StageOrder
+from decima.service.protocol import Answer, ExecutorMessage, JobMessage, StageOrder
 from decima.service.replay import Replayed, live_report, replayed
 from decima.service.server import ServeError
 from decima.service.service import Driver
@@ -92,7 +92,7 @@ def test_where_applications_share_slots_each_is_shown_once_too(policy: str, monk
 
 def test_stages_are_ranked_and_executors_on_their_way_waited_for() -> None:
     # The ranks are over all jobs, not by stage number. A stage that is not ready or does not exist yet has no rank.
-    live = LiveJobs(History(), itertools.count(), itertools.count())
+    live = TrackedJobs(History(), itertools.count(), itertools.count())
 
     def ranks(seq: int, *states: str) -> list[list[int]]:
         stages = [a_stage(number, state) for number, state in enumerate(states)]
@@ -125,7 +125,7 @@ def by_hand(*lines: Line) -> Replayed:
 
 
 def asked(
-    time_ms: float, *jobs: Job, having: tuple[Executor, ...] | None = None, gone: tuple[str, ...] = ()
+    time_ms: float, *jobs: JobMessage, having: tuple[ExecutorMessage, ...] | None = None, gone: tuple[str, ...] = ()
 ) -> Question:
     return Question(driver=1, seq=int(time_ms), time_ms=time_ms, jobs=jobs, executors=having, gone=gone)
 
@@ -137,8 +137,8 @@ def answered(*orders: tuple[int, int]) -> Answered:
 
 def test_answers_that_did_not_happen_and_places_of_executors() -> None:
     # The answer gives the stage two slots, but at 200 ms only one task has started.
-    def having(*running: int) -> tuple[Executor, ...]:
-        return tuple(Executor(id=f"{number}", slots=1, running=each) for number, each in enumerate(running))
+    def having(*running: int) -> tuple[ExecutorMessage, ...]:
+        return tuple(ExecutorMessage(id=f"{number}", slots=1, running=each) for number, each in enumerate(running))
 
     found = by_hand(
         asked(100.0, a_job("a", a_stage(1, tasks=2)), having=having(0, 0)),
@@ -150,10 +150,10 @@ def test_answers_that_did_not_happen_and_places_of_executors() -> None:
     assert (found.task_executor.tolist(), found.task_finish_ms[0]) == ([0, 0], found.task_start_ms[1])
 
     # The lowest index is first, so that a schedule has as many rows as simultaneous executors.
-    def three(*names: str) -> tuple[Executor, ...]:
-        return tuple(Executor(id=name, slots=1, running=1, job="a") for name in names)
+    def three(*names: str) -> tuple[ExecutorMessage, ...]:
+        return tuple(ExecutorMessage(id=name, slots=1, running=1, job="a") for name in names)
 
-    def stage(running: int) -> Job:
+    def stage(running: int) -> JobMessage:
         return a_job("a", a_stage(1, tasks=20, running=running))
 
     found = by_hand(
@@ -188,9 +188,11 @@ def test_jobs_have_names_and_stages_run_though_no_question_shows_it() -> None:
 
 def test_executors_run_what_drivers_say_and_many_are_answered() -> None:
     # Of two free executors and a busy one, the replay assigns the running task to the busy executor.
-    some = (*executors(2), Executor(id="z", slots=1, running=1, job="a"))
+    some = (*executors(2), ExecutorMessage(id="z", slots=1, running=1, job="a"))
     found = by_hand(
-        asked(100.0, a_job("a", a_stage(1, tasks=1)), having=(*executors(2), Executor(id="z", slots=1, running=0))),
+        asked(
+            100.0, a_job("a", a_stage(1, tasks=1)), having=(*executors(2), ExecutorMessage(id="z", slots=1, running=0))
+        ),
         asked(200.0, a_job("a", a_stage(1, tasks=1, running=1)), having=some),
         asked(300.0, gone=("a",)),
     ).record

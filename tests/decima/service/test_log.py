@@ -33,7 +33,17 @@ from decima.service.log import (
     Welcomed,
     read_log,
 )
-from decima.service.protocol import Answer, Executor, Hello, Job, Refusal, Stage, StageOrder, State, Welcome
+from decima.service.protocol import (
+    Answer,
+    ExecutorMessage,
+    Hello,
+    JobMessage,
+    Refusal,
+    StageMessage,
+    StageOrder,
+    StateMessage,
+    Welcome,
+)
 from decima.service.replay import live_report, replayed
 from decima.service.server import ServeError
 from decima.service.service import Service
@@ -228,7 +238,7 @@ def test_a_log_of_version_1_is_read(tmp_path: Path) -> None:
     assert (replay.questions, replay.record.num_decisions) == (1, 1)
 
 
-MESSAGES = (Hello, Welcome, Refusal, State, Answer)
+MESSAGES = (Hello, Welcome, Refusal, StateMessage, Answer)
 LINES = (Started, Welcomed, Question, Answered, Left, Refused, Chosen)
 
 
@@ -340,12 +350,12 @@ def test_slots_of_a_job_that_is_gone_run_the_next_one() -> None:
     Job b is gone without another report, so that its pending tasks have run, too.
     """
 
-    def question(seq: int, running: str, *jobs: Job, gone: str = "") -> Question:
+    def question(seq: int, running: str, *jobs: JobMessage, gone: str = "") -> Question:
         busy = {"running": 1, "job": running} if running else {"running": 0}
-        having = tuple(Executor.model_validate({"id": each, "slots": 1, **busy}) for each in "01")
+        having = tuple(ExecutorMessage.model_validate({"id": each, "slots": 1, **busy}) for each in "01")
         return Question(driver=1, seq=seq, time_ms=10_000.0 * seq, executors=having, jobs=jobs, gone=tuple(gone))
 
-    def job(name: str, number: int, tasks: int, running: int) -> Job:
+    def job(name: str, number: int, tasks: int, running: int) -> JobMessage:
         return a_job(name, a_stage(number, tasks=tasks, running=running), submitted_time_ms=10_000.0)
 
     [driver] = replayed(
@@ -371,9 +381,9 @@ def test_slots_of_a_job_that_is_gone_run_the_next_one() -> None:
 def test_only_starts_that_the_next_question_confirms_are_replayed() -> None:
     """An answer starts two tasks at 10 s, but they begin after 20 s; another stage begins and ends after 22 s."""
 
-    def question(seq: int, time_s: int, first: Stage, second: Stage, gone: str = "") -> Question:
+    def question(seq: int, time_s: int, first: StageMessage, second: StageMessage, gone: str = "") -> Question:
         busy = {"running": 1, "job": "a"} if first.running else {"running": 0}
-        having = tuple(Executor.model_validate({"id": each, "slots": 1, **busy}) for each in "01")
+        having = tuple(ExecutorMessage.model_validate({"id": each, "slots": 1, **busy}) for each in "01")
         job = a_job("a", first, second, submitted_time_ms=10_000.0)
         return Question(driver=1, seq=seq, time_ms=1000.0 * time_s, executors=having, jobs=(job,), gone=tuple(gone))
 
@@ -409,7 +419,7 @@ def test_answers_in_the_shadow_start_no_tasks(shadow: bool) -> None:
 
     def question(seq: int, running: int, done: int, gone: str = "") -> Question:
         having = tuple(
-            Executor.model_validate({"id": each, "slots": 1, "running": running * (each == "0"), "job": job})
+            ExecutorMessage.model_validate({"id": each, "slots": 1, "running": running * (each == "0"), "job": job})
             for each, job in (("0", None), ("1", "a"))
         )
         job = a_job("a", a_stage(0, tasks=2, running=running, done=done))

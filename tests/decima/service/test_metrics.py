@@ -3,7 +3,7 @@
 import math
 
 from decima.service.metrics import Metrics
-from decima.service.protocol import Answer, Job
+from decima.service.protocol import Answer, JobMessage
 from decima.service.service import Connected, Decided
 from decima.service.snapshot import Choice
 from tests.decima.service.serving import a_hello, a_job, a_stage, a_state
@@ -15,7 +15,7 @@ def values(metrics: Metrics, *names: str) -> list[float | None]:
 
 def answered(driver: Connected, num_jobs: int, choices: int, slots: int, failure: str = "") -> Connected:
     """Return a driver after a question that took 30 ms, 20 ms of them in the policy."""
-    jobs: tuple[Job, ...] = tuple(a_job(str(number), a_stage(number)) for number in range(num_jobs))
+    jobs: tuple[JobMessage, ...] = tuple(a_job(str(number), a_stage(number)) for number in range(num_jobs))
     driver.state, driver.took_ms = a_state(1, *jobs), 30.0
     choice = Choice(0, 0, 1, 1, -1, math.nan)
     driver.decided = Decided(Answer(seq=1), (), (choice,) * choices, slots, policy_ms=20.0, failure=failure)

@@ -10,7 +10,7 @@ import pytest
 from decima.registry import make_scheduler
 from decima.schedulers.guarded import Guarded
 from decima.service.pools import Pools, PoolsError, divide, read_pools
-from decima.service.protocol import Answer, Job, State
+from decima.service.protocol import Answer, JobMessage, StateMessage
 from decima.service.service import Driver, Service
 from tests.cases import cases
 from tests.decima.service.scripted_spark import ScriptedSpark
@@ -89,7 +89,7 @@ def test_fair_pools_keeps_weights_and_minimum_shares(
     assert slots_of(ask(service, *two_jobs(), free=8)) == slots
 
 
-def ask(service: Service, *jobs: Job, free: int = 0, running: int = 0, **hello: Any) -> Answer:
+def ask(service: Service, *jobs: JobMessage, free: int = 0, running: int = 0, **hello: Any) -> Answer:
     having = executors(free, *["1"] * running)
     with serving(service) as where, Client(where, **hello) as client:
         return client.ask(a_state(1, *jobs, having=having))
@@ -99,7 +99,7 @@ def slots_of(answer: Answer) -> dict[int, int | None]:
     return {stage.id: stage.slots for stage in answer.stages}
 
 
-def two_jobs(running: int = 0) -> tuple[Job, Job]:
+def two_jobs(running: int = 0) -> tuple[JobMessage, JobMessage]:
     one = a_job("1", a_stage(1, tasks=20, running=running), pool="a")
     return one, a_job("2", a_stage(2, tasks=20), pool="b")
 
@@ -185,7 +185,7 @@ def test_the_virtual_cluster_follows_the_questions() -> None:
     alone, kept = driver("sjf-cp", *PROFILES), driver("sjf-cp,no-later-than=1.2", *PROFILES)
     reasons: set[str] = set()
 
-    def answer(by: Driver, state: State) -> Answer:
+    def answer(by: Driver, state: StateMessage) -> Answer:
         decided = by.decide(state)
         reasons.update(decided.overruled)
         return decided.answer
@@ -208,7 +208,7 @@ def test_a_service_that_starts_again_takes_the_jobs_as_they_are(after: int) -> N
     count = itertools.count()
     drivers = [driver("sjf-cp,no-later-than=1.2", *PROFILES) for _ in range(2)]
 
-    def answer(state: State):  # type: ignore[no-untyped-def]
+    def answer(state: StateMessage):  # type: ignore[no-untyped-def]
         return drivers[next(count) >= after].decide(state).answer
 
     jct_ms = ScriptedSpark(arriving(sequence), answer, SLOTS, False).run()

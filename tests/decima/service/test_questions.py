@@ -17,7 +17,7 @@ from decima.policy.shipped import SHIPPED
 from decima.registry import make_scheduler
 from decima.service.history import History
 from decima.service.jobs import QuestionError
-from decima.service.protocol import Executor, Job, Stage, State
+from decima.service.protocol import ExecutorMessage, JobMessage, StageMessage, StateMessage
 from decima.service.service import Driver
 from tests.decima.service.questions import RULES, observation, states
 
@@ -72,16 +72,16 @@ main(1, 15, ["general", "packing-tpch", "tpch-batch"])
 def ask_of_finished_jobs() -> None:
     """Ask about three jobs whose stages are done, one with a stage to run, and two slots."""
 
-    def job(number: int, state: str) -> Job:
+    def job(number: int, state: str) -> JobMessage:
         done = 2 * (state == "done")
-        stage = Stage(id=number, state=state, tasks=2, done=done, running=0, pending=2 - done)  # type: ignore[arg-type]
-        return Job(id=str(number), submitted_time_ms=float(number), running=0, stages=(stage,))
+        stage = StageMessage(id=number, state=state, tasks=2, done=done, running=0, pending=2 - done)  # type: ignore[arg-type]
+        return JobMessage(id=str(number), submitted_time_ms=float(number), running=0, stages=(stage,))
 
-    question = State(
+    question = StateMessage(
         type="state",
         seq=1,
         time_ms=9.0,
-        executors=tuple(Executor(id=str(number), slots=1, running=0) for number in range(2)),
+        executors=tuple(ExecutorMessage(id=str(number), slots=1, running=0) for number in range(2)),
         jobs=(*(job(number, "done") for number in range(3)), job(3, "ready")),
     )
     for name in ("tpch-batch", "general", "embedded-stream"):

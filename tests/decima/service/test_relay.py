@@ -17,7 +17,7 @@ from decima.service.credentials import ServeError
 from decima.service.history import History
 from decima.service.log import DecisionLog
 from decima.service.page import Page
-from decima.service.protocol import State
+from decima.service.protocol import StateMessage
 from decima.service.server import JsonLines
 from decima.service.service import Connected, Service, Watcher
 from tests.cases import cases
@@ -61,7 +61,7 @@ class Stream(asyncio.WriteTransport):
         asyncio.run(repeat())
 
 
-def serve(watchers: Sequence[Watcher], states: Iterable[State] = STATES) -> Connected:
+def serve(watchers: Sequence[Watcher], states: Iterable[StateMessage] = STATES) -> Connected:
     """Answer the questions of a driver that stays."""
     service = Service(lambda: make_scheduler("fifo,ceiling=a:0.3"), History(PROFILES), watchers=watchers)
     service.refuse("a reason")
@@ -120,7 +120,7 @@ def test_a_slow_reader_misses_questions_and_the_answering_process_does_not_wait(
 ) -> None:
     stream = Stream(MOST_UNREAD + 1)
 
-    def states() -> Iterable[State]:
+    def states() -> Iterable[StateMessage]:
         yield from STATES[:2]
         stream.unread = 0
         yield STATES[2]

@@ -6,7 +6,7 @@ import pytest
 
 from decima.evaluation.grid import evaluate
 from decima.evaluation.metrics import GRID_METRICS, compare_metrics
-from decima.schedulers.grid import Packer, ShortestJobFirst, Tetris
+from decima.schedulers.grid import GridTetris, Packer, ShortestJobFirst
 from decima.show.grid_report import Compared, plot_bars, plot_by_load
 from simulator.grid import GridConfig
 from tests.decima.show.test_plots import difference
@@ -15,7 +15,7 @@ from workloads import DISTRIBUTIONS, draw_jobs
 
 @pytest.fixture(scope="module")
 def results() -> dict[float, Compared]:
-    schedulers = {"sjf": ShortestJobFirst(), "packer": Packer(), "deeprm": Tetris(0.003)}
+    schedulers = {"sjf": ShortestJobFirst(), "packer": Packer(), "deeprm": GridTetris(0.003)}
     results: dict[float, Compared] = {}
     for load in (0.3, 0.9, 1.5):
         jobs = draw_jobs(DISTRIBUTIONS["code"], load=load, sets=20, seed=1)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from decima.evaluation.comparison import Comparison
-from decima.evaluation.run import Decided, decisions
+from decima.evaluation.run import DecisionRecord, decisions
 from decima.show.trace_events import trace_events, write_trace_events
 from simulator import ClusterConfig, run_episode
 from tests.decima.episodes import episode
@@ -36,7 +36,7 @@ def comparison() -> Comparison:
     )
 
 
-def decided_by(comparison: Comparison, name: str) -> list[Decided]:
+def decided_by(comparison: Comparison, name: str) -> list[DecisionRecord]:
     seed = min(comparison.finished)
     return decisions(comparison.conditions, seed, comparison.scheduler(name, seed))
 
@@ -131,7 +131,7 @@ def test_names_are_text_jobs_differ_by_letters_and_unfinished_ones_end_with_the_
         sequence=replace(record.sequence, profiles=profiles),
         completion_ms=np.array([*record.completion_ms[:3], np.nan]),
     )
-    events = list(trace_events(1, evil, record, [Decided(0.0, 6, 0, 0, 6), Decided(1.5, 2)]))
+    events = list(trace_events(1, evil, record, [DecisionRecord(0.0, 6, 0, 0, 6), DecisionRecord(1.5, 2)]))
     check(json.loads(json.dumps(events)))
     names = [event["name"] for event in events if event["ph"] == "b"]
     assert names == [f"{letter} {evil}" for letter in "ABCD"]

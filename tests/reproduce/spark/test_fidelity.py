@@ -13,8 +13,8 @@ import pytest
 from reproduce.spark.fidelity import ALL, measure_fidelity
 from reproduce.spark.recordings import (
     Effects,
-    Mixture,
     QueryKey,
+    RecordedMixture,
     Recordings,
     Source,
     load_recordings,
@@ -98,7 +98,7 @@ def test_mixtures_are_predicted_from_single_runs(recordings: Recordings) -> None
     alone, run, _ = recordings.runs
     fair, fifo = recordings.mixtures
 
-    def predicted(mixture: Mixture, **left_out: bool) -> list[float]:
+    def predicted(mixture: RecordedMixture, **left_out: bool) -> list[float]:
         sources = [Source([run], [alone])] * 2
         return predict_mixture(mixture, sources, Effects(**left_out), num_seeds=2, alone=True).tolist()
 

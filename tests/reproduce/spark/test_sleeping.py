@@ -3,7 +3,7 @@
 import numpy as np
 
 from reproduce.spark.live import Overhead, runs_unchanged
-from reproduce.spark.sleeping import Setting, sleeping
+from reproduce.spark.sleeping import SparkSetting, sleeping
 from workloads import JobProfile, JobSequence, StageProfile, TaskDurations, embedded_tpch
 
 
@@ -18,11 +18,11 @@ def test_sleeping_jobs_and_durations_of_their_tasks() -> None:
     assert not runs_unchanged(a_job([3, 2, 2], [(0, 1), (0, 2)])), "a job ends in one stage"
     # One executor runs stages of two tasks of 100 ms. Under Spark's own scheduler no task waits for a stage.
     jobs = JobSequence((a_job([2, 2], [(0, 1)]),), np.zeros(1))
-    setting, overhead = Setting(executors=1), Overhead(20.0, 50.0)
+    setting, overhead = SparkSetting(executors=1), Overhead(20.0, 50.0)
     assert setting.predicted_ms(jobs, "decima", "fifo", overhead) == 2 * (170 + 120)
     assert setting.predicted_ms(jobs, "Spark FIFO", "fifo", overhead) == 4 * 120
     assert setting.predicted_ms(jobs, "Spark FAIR", "fair", overhead) == 4 * 120
-    setting = Setting(scale=2.0, tasks=0.05)
+    setting = SparkSetting(scale=2.0, tasks=0.05)
     for profile in embedded_tpch()[:8]:
         nap = sleeping(profile, setting)
         assert nap.edges.tolist() == profile.edges.tolist()

@@ -18,7 +18,7 @@ FRESH, FIRST, REST = Wave
 SCAN, SHUFFLE = Stage(4), Stage(4, parents=(0,))
 
 
-def stage_of(*rows: tuple[Wave, int, float, float], reads: bool = False, **of_sample: float) -> profiles._Stage:
+def stage_of(*rows: tuple[Wave, int, float, float], reads: bool = False, **of_sample: float) -> profiles._MeasuredStage:
     """Return the measured stage of some tasks: wave, level, duration (ms), MB read."""
     return stages_of(replace(run_of(*rows, reads=reads), **of_sample), reads=reads)
 
@@ -32,7 +32,7 @@ def run_of(*rows: tuple[Wave, int, float, float], reads: bool, num_tasks: int = 
     return measured_run([Stage(1), Stage(num_tasks, parents=(0,))], [scan, *tasks])
 
 
-def stages_of(*runs: SparkQuery, reads: bool = False) -> profiles._Stage:
+def stages_of(*runs: SparkQuery, reads: bool = False) -> profiles._MeasuredStage:
     return profiles._stages(MODEL, matched(runs, same_tasks=False))[-1 if reads else 0]
 
 
@@ -115,12 +115,12 @@ def test_growth_is_between_0_and_1(larger, growth):
     assert stages_of(*runs, reads=True).growth == pytest.approx(growth)
 
 
-def measured(num_tasks: int, mb: float, reads: bool = False, **changes: float) -> profiles._Stage:
+def measured(num_tasks: int, mb: float, reads: bool = False, **changes: float) -> profiles._MeasuredStage:
     load = profiles._Load(num_tasks, 0.0 if reads else mb, mb if reads else 0.0, reads)
     ones = np.ones(1)
     growth = changes.pop("growth", 1.0)
     run = replace(run_of(reads=False), **({"size_gb": 2.0} | changes))
-    return profiles._Stage(load, run, growth, 1.0, ones, ones, first_ms=5.0, fresh_ms=9.0, spread=ones)
+    return profiles._MeasuredStage(load, run, growth, 1.0, ones, ones, first_ms=5.0, fresh_ms=9.0, spread=ones)
 
 
 @cases(
@@ -141,7 +141,7 @@ def test_a_scan_has_as_many_tasks_as_its_table_has_splits(stage, on, num_tasks, 
 
 
 def test_tables_are_spread_and_profiles_keep_what_was_measured():
-    stage = profiles._Stage(
+    stage = profiles._MeasuredStage(
         load=profiles._Load(2, 0.0, 1.0, True), run=run_of(reads=False), growth=1.0, rate=2.0,
         levels=np.array([1.0, 5.0]), factors=np.array([1.0, 2.0]), first_ms=5.4, fresh_ms=9.4,
         spread=np.array([0.5, 1.5]),

@@ -8,7 +8,7 @@ import pytest
 from tests.workloads.spark.runs import Stage, measured_run
 from workloads.job import Wave, WorkloadError
 from workloads.spark.query import SparkQuery, StageDag, stage_dag, stages_by_output, without_implied
-from workloads.spark.reader import Job, SparkStage
+from workloads.spark.reader import SparkJob, SparkStage
 
 
 def stage(number: int, *parents: int, rdd: int | None = None, tasks: int = 1, writes: bool = False) -> SparkStage:
@@ -16,11 +16,11 @@ def stage(number: int, *parents: int, rdd: int | None = None, tasks: int = 1, wr
     return SparkStage(number, "", tasks, rdd=rdd, parents=parents, writes_shuffle=writes)
 
 
-def job(number: int, start: float, end: float, *stages: int) -> Job:
-    return Job(number, 0, "", stages, start, end)
+def job(number: int, start: float, end: float, *stages: int) -> SparkJob:
+    return SparkJob(number, 0, "", stages, start, end)
 
 
-def dag_of(jobs: list[Job], stages: list[SparkStage], ran: set[int] | None = None) -> StageDag:
+def dag_of(jobs: list[SparkJob], stages: list[SparkStage], ran: set[int] | None = None) -> StageDag:
     """Return the DAG of jobs; by default all stages ran."""
     ran = {each.stage_id for each in stages} if ran is None else ran
     outputs = stages_by_output(each for each in stages if each.stage_id in ran)

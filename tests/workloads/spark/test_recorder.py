@@ -24,7 +24,7 @@ from workloads.spark.query import matched
 from workloads.spark.recorder import cluster as spark_cluster, submission, tpch, tpch as spark_tpch
 from workloads.spark.recorder.cluster import StandaloneCluster, java_version, start_process, stop_process
 from workloads.spark.recorder.record import main, random_mixtures, record_mixture, record_run
-from workloads.spark.recorder.submission import Application, Driver, Layout, slim_event_log
+from workloads.spark.recorder.submission import Application, DriverProcess, Layout, slim_event_log
 
 LAYOUT = Layout("12m", 16)
 APPLICATION = Application("a", 6, 0.5, 3, LAYOUT, wait_for_executors=True)
@@ -401,7 +401,7 @@ def test_what_a_driver_is_told(tmp_path, monkeypatch):
         "workloads.spark.recorder.submission.start_process", lambda *call, piped: commands.append((*call, piped))
     )
     monkeypatch.setattr(StandaloneCluster, "environment", lambda _: {"a": "b"})
-    Driver(APPLICATION, cluster, tmp_path / "tables")
+    DriverProcess(APPLICATION, cluster, tmp_path / "tables")
     description = tmp_path / "logs" / "a.json"
     command = [sys.executable, "-m", "workloads.spark.recorder.submission", str(description)]
     assert commands == [(command, tmp_path / "logs" / "a.log", {"a": "b"}, True)]
@@ -419,7 +419,7 @@ def test_what_a_driver_is_told(tmp_path, monkeypatch):
     ("no Error here\nthe end\n", "the end"),
 )
 def test_the_last_error_of_a_driver(tmp_path, log, error):
-    driver = Driver.__new__(Driver)
+    driver = DriverProcess.__new__(DriverProcess)
     driver._log = tmp_path / "log"
     driver._log.write_text(log)
     assert driver._last_error() == error

@@ -41,7 +41,7 @@ from typing import Any, TypeVar
 from workloads.errors import DecimaError, number_in, whole_in
 from workloads.reading import read_document
 from workloads.spark.recorder.cluster import StandaloneCluster, java_version, spark_home
-from workloads.spark.recorder.submission import Application, Driver, Layout
+from workloads.spark.recorder.submission import Application, DriverProcess, Layout
 from workloads.spark.recorder.tpch import NUM_QUERIES, RecorderError, generate_tables, tpchgen_program
 
 _T = TypeVar("_T")
@@ -126,7 +126,7 @@ def record_run(
     Raises:
         RecorderError: the application failed, or took too long.
     """
-    with Driver.started(application, cluster, tables) as driver:
+    with DriverProcess.started(application, cluster, tables) as driver:
         driver.submit()
         return {**driver.finish(logs, timeout_s), "log": f"{application.name}.json.gz"}
 
@@ -141,7 +141,7 @@ def record_mixture(
     """
     with contextlib.ExitStack() as running:
         drivers = [
-            running.enter_context(Driver.started(application, cluster, tables))
+            running.enter_context(DriverProcess.started(application, cluster, tables))
             for application in mixture.applications
         ]
         begun = time.time()

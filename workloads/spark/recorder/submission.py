@@ -94,7 +94,7 @@ class Application:
         }
 
 
-class Driver:
+class DriverProcess:
     """Driver process of an application: started in advance, submitted, finished."""
 
     def __init__(self, application: Application, cluster: StandaloneCluster, tables: Path) -> None:
@@ -115,7 +115,9 @@ class Driver:
 
     @classmethod
     @contextlib.contextmanager
-    def started(cls, application: Application, cluster: StandaloneCluster, tables: Path) -> Iterator[Driver]:
+    def started(
+        cls, application: Application, cluster: StandaloneCluster, tables: Path
+    ) -> Iterator[DriverProcess]:
         """Start a driver, and wait until it is ready to be submitted; stop it at the end of the context."""
         driver = cls(application, cluster, tables)
         try:
