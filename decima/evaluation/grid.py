@@ -23,7 +23,14 @@ from decima.evaluation.metrics import GRID_METRICS, ShownMetric, compare_metrics
 from decima.outputs import json_text, versions
 from decima.policy.grid_config import MAX_STEPS, GridJobs
 from decima.policy.parts import PartError, build_part
-from decima.schedulers.grid import GRID_SCHEDULERS, GridScheduler, RandomChoice, Tetris, play, tune_tetris
+from decima.schedulers.grid import (
+    GRID_SCHEDULERS,
+    GridRandomChoice,
+    GridScheduler,
+    GridTetris,
+    play,
+    tune_tetris,
+)
 from simulator.grid.config import PAPER, GridConfig
 from simulator.grid.grid import Grid
 from simulator.grid.record import GridRecord
@@ -170,9 +177,9 @@ def make_grid_scheduler(spec: str) -> GridScheduler:
         if not colon:
             return GRID_SCHEDULERS[name]()
         if name == "tetris" and 0 <= (knob := number_in(argument)) <= 1:
-            return Tetris(knob)
+            return GridTetris(knob)
         if name == "random" and (seed := whole_in(argument)) is not None and seed >= 0:
-            return RandomChoice(seed)
+            return GridRandomChoice(seed)
         raise SchedulerError(f"{spec!r}: expected tetris:KNOB with a knob of 0 to 1, or random:SEED")
     if not is_custom(spec):
         raise SchedulerError(

@@ -13,8 +13,16 @@ from simulator.grid.grid import Grid
 from simulator.grid.record import GridRecord
 
 __all__ = [
-    "GRID_SCHEDULERS", "KNOBS", "GridScheduler", "Packer", "RandomChoice", "ScoredRule", "ShortestJobFirst", "Tetris",
-    "play", "tune_tetris",
+    "GRID_SCHEDULERS",
+    "KNOBS",
+    "GridRandomChoice",
+    "GridScheduler",
+    "GridTetris",
+    "Packer",
+    "ScoredRule",
+    "ShortestJobFirst",
+    "play",
+    "tune_tetris",
 ]  # fmt: skip
 
 #: A function that returns the actions of all episodes, int64 [N].
@@ -93,8 +101,8 @@ class GridRandomChoice:
 GRID_SCHEDULERS: dict[str, Callable[[], GridScheduler]] = {
     "sjf": ShortestJobFirst,
     "packer": Packer,
-    "tetris": Tetris,
-    "random": RandomChoice,
+    "tetris": GridTetris,
+    "random": GridRandomChoice,
 }
 
 #: Candidate knobs in the tuning of Tetris*.
