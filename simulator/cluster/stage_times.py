@@ -55,7 +55,7 @@ GROUPS, FEWEST_TEMPLATES = 5, 5
 #: Trees of a forest, least number of stages in a leaf, and share of the features among which a split is chosen.
 TREES, LEAF, SHARE = 60, 2, 0.5
 #: Numbers of jobs and of their stages to which a forest is fitted at most, drawn at random.
-MOST_JOBS, MOST_STAGES = 2_000, 20_000
+MOST_JOBS, MOST_STAGES = 2_000, 10_000
 #: Probability that a normal number is within a standard deviation of its mean.
 ONE_SD = 0.6827
 #: Smallest factor of the variance between the trees.
