@@ -217,11 +217,8 @@ IMPOSSIBLE: dict[str, tuple[Damage, str]] = {
     "demands": (at("jobs_in.1.res", [1]), "expected .* demands of the same resources from each"),
     "resources": (at("params.num_res", 3), "the jobs need 2 resources, the grid has 3"),
     "large": (at("jobs_in.5.res.0", 4), "job 5 of set 0 needs 4 units of a resource, a machine has 3"),
-    "slots": (at("params.num_nw", 0), "visible_jobs must be a whole number of 1 to 10,000, got 0"),
-    "weight": (
-        at("params.hold_penalty", float("inf")),
-        "machine_weights, queue_weight and backlog_weight must be finite and not negative",
-    ),
+    "slots": (at("params.num_nw", 0), "visible_jobs: expected a number of at least 1, got 0"),
+    "weight": (at("params.hold_penalty", float("inf")), "queue_weight: expected a number of at least 0, got -inf"),
     "huge": (at("params.time_horizon", 10**30), "params.time_horizon: Input should be less than 1000000"),
     "picture": (at("params", lambda p: p | dict.fromkeys(HUGE, 9999)), "a picture of 9999 x .* has more than"),
 }
