@@ -201,7 +201,7 @@ def compare(
             chosen.left_out,
             notes,
             by=by,
-            others=other_comparisons,
+            other_comparisons=other_comparisons,
             with_json=json_file is not None,
         )
         if csv_file is not None:

@@ -226,7 +226,7 @@ class Conditions(Sampling):
             setting["interval_s"] = None
         without_effect = [
             *NOT_COMPARED,
-            *(name for name, each in SETTINGS.items() if each.extra["only_speed"]),
+            *(name for name, quantity in SETTINGS.items() if quantity.extra["only_speed"]),
         ]
         return {name: value for name, value in setting.items() if name not in without_effect}
 

@@ -101,8 +101,8 @@ def read_head(
         raise PolicyFileError(f"{expected}: {error}") from None
     if not isinstance(head, dict):
         raise PolicyFileError(f"{expected}: expected an object")
-    if (found := head.get("version")) != version or isinstance(found, bool):
-        raise PolicyFileError(f"{path}: format version {version} expected, got {found!r:.60}")
+    if (file_version := head.get("version")) != version or isinstance(file_version, bool):
+        raise PolicyFileError(f"{path}: format version {version} expected, got {file_version!r:.60}")
     for key in ("config", "about"):
         if not isinstance(head.setdefault(key, {} if key == "about" else None), dict):
             raise PolicyFileError(f"{expected}: {key}: expected an object")
@@ -138,8 +138,8 @@ def checked_weights(
     return weights
 
 
-def checked(path: Path, model: type[Model], value: object, place: str) -> Model:
-    """Validate a part of a policy file; ``place`` names it in errors.
+def checked(path: Path, model: type[Model], value: object, key: str) -> Model:
+    """Validate a part of a policy file; ``key`` names it in errors.
 
     Raises:
         PolicyFileError: a key is unknown or has a wrong value.
@@ -147,7 +147,7 @@ def checked(path: Path, model: type[Model], value: object, place: str) -> Model:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        raise PolicyFileError(f"{path}: {place}: {first_problem(error, model)}") from None
+        raise PolicyFileError(f"{path}: {key}: {first_problem(error, model)}") from None
 
 
 def write_policy(

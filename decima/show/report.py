@@ -31,14 +31,14 @@ def comparison_report(
     notes: Sequence[str] = (),
     *,
     by: Literal["query", "tenant"] | None = None,
-    others: Sequence[Comparison] = (),
+    other_comparisons: Sequence[Comparison] = (),
     with_json: bool = True,
 ) -> Report:
     """Return tables, notes and JSON of a comparison with at least one finished experiment.
 
     ``left_out``: omitted policy -> quantities out of its training distribution. ``by`` adds a table of the mean JCT of
-    groups of jobs; ``others`` are complete comparisons whose tables are shown, too. Without ``with_json`` the JSON is
-    empty, so that the times of jobs alone are computed only if a table shows the slowdown.
+    groups of jobs; ``other_comparisons`` are complete comparisons whose tables are shown, too. Without
+    ``with_json`` the JSON is empty, so that the times of jobs alone are computed only if a table shows the slowdown.
     """
     entries = [
         {"scheduler": f"{LEARNED}:{policy}", "outside_training": misfits}
@@ -46,7 +46,7 @@ def comparison_report(
     ]
     return Report(
         tables=[
-            *(comparison_table(compared) for compared in (comparison, *others)),
+            *(comparison_table(compared) for compared in (comparison, *other_comparisons)),
             *([] if by is None else [group_table(comparison, by)]),
         ],
         notes=[*comparison_notes(comparison), *notes],
