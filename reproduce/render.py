@@ -88,7 +88,9 @@ def _table(name: str, argument: str) -> str:
         raise RenderError(
             f"{name}: no table {argument!r}, expected one of {', '.join(tables)} and its columns"
         )
-    return markdown(tables[title], content["formats"], columns)
+    return markdown(tables[title], content["formats"], columns).replace(
+        "*", r"\*"
+    )  # a star would begin an emphasis
 
 
 def _value(name: str, key: str) -> str:

@@ -417,8 +417,8 @@ def load_of(observation: Observation) -> NDArray[np.float64]:
 
     Let w be the unfinished work of a job (tasks times mean duration, in units of ``WORK_UNIT_MS``), r the number of
     jobs with at least that much work, itself included, and n the number of executors. The sums are: 1, number of jobs,
-    sum of w, sum of r * w / n (total time in the system under shortest job first), s = sum of sqrt(w), s ** 2 / n, and
-    sum of r * sqrt(w).
+    sum of w, sum of r w / n (total time in the system under shortest job first), s = sum of sqrt(w), s² / n, and
+    sum of r sqrt(w).
 
     Returns:
         float64 [7].
