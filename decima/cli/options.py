@@ -96,7 +96,6 @@ SEED, COMPARISON_SEED = WholeRange(0, MOST_SEED), WholeRange(0, 999_999)
 ANY_NUMBER = FiniteRange(-MOST_S, MOST_S)
 NOT_NEGATIVE = FiniteRange(0, MOST_S)
 ABOVE_ZERO = FiniteRange(0, MOST_S, min_open=True)
-ABOVE_ZERO_OR_NEVER = RangeOrNever(0, MOST_S, min_open=True)
 #: Range of the standard deviation of an error's logarithm, and range of shares.
 LOG_ERROR, SHARE = FiniteRange(0, 5), FiniteRange(0, 1)
 #: Existing files and folders to read, and paths to write, which commands check before their work.

@@ -1,4 +1,4 @@
-"""What figures of DeepRM and its successors share: training and comparison of networks, claims of the papers."""
+"""Training and comparison of networks on the grid, and checks of claims, for figures of DeepRM and its successors."""
 
 from __future__ import annotations
 

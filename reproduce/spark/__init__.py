@@ -1,1 +1,1 @@
-"""What studies of a real Spark share: a Spark on this machine whose tasks sleep, and recorded runs of queries."""
+"""A real Spark on this machine whose tasks sleep, and recorded runs of queries, for the figures on a real Spark."""
