@@ -6,10 +6,7 @@ DeepRM's grid.
 
 from __future__ import annotations
 
-import io
 import json
-import math
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,7 +17,9 @@ from pydantic import BaseModel, ValidationError
 
 from decima.outputs import atomic_path
 from decima.policy.parts import PolicyFileError
-from workloads.reading import open_regular, parse_json
+from workloads.archive import read_arrays
+from workloads.errors import WorkloadError
+from workloads.reading import parse_json
 from workloads.sources.file_format import first_problem
 
 __all__ = [
@@ -31,10 +30,6 @@ Model = TypeVar("Model", bound=BaseModel)
 
 #: Name of the policy file in the folder of a training.
 POLICY = "policy.npz"
-#: Maximum size of all arrays of a file together, bytes; a policy has about ten thousand weights.
-LARGEST = 2**27
-_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 def read_archive(path: Path) -> dict[str, NDArray[Any]]:
@@ -44,32 +39,9 @@ def read_archive(path: Path) -> dict[str, NDArray[Any]]:
         PolicyFileError: the file cannot be read or contains anything but arrays.
     """
     try:
-        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
-            members = archive.infolist()
-            if sum(member.file_size for member in members) > LARGEST:
-                raise ValueError("larger than any policy")
-            if any(member.compress_type not in _COMPRESSIONS for member in members):
-                raise ValueError("a compression that NumPy does not use, and that may take any memory")
-            if any(not member.filename.endswith(".npy") for member in members):
-                raise ValueError("an entry is not an array")
-            return {member.filename.removesuffix(".npy"): _array(archive.read(member)) for member in members}
-    except Exception as error:  # damaged archives raise exceptions of any type
-        if isinstance(error, OSError) and error.strerror:
-            raise PolicyFileError(f"{path}: {error.strerror}") from None
-        raise PolicyFileError(
-            f"{path}: not a policy, or truncated: expected a NumPy archive of arrays"
-        ) from None
-
-
-def _array(content: bytes) -> NDArray[Any]:
-    """Return the array in the content of a .npy file. Its size must be as declared, before memory is taken for it."""
-    stream = io.BytesIO(content)
-    read_header = _HEADERS[np.lib.format.read_magic(stream)]
-    shape, is_fortran, dtype = read_header(stream)
-    begin = stream.tell()
-    if dtype.hasobject or math.prod(shape) * dtype.itemsize != len(content) - begin:
-        raise ValueError("a malformed array")
-    return np.ndarray(shape, dtype, content, begin, order="F" if is_fortran else "C")
+        return read_arrays(path, "policy")
+    except WorkloadError as error:
+        raise PolicyFileError(str(error)) from None
 
 
 def read_head(

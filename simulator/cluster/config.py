@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Annotated, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, PlainValidator
 
 from simulator.cluster.faults import NO_FAULTS, Faults
 from simulator.cluster.reward import objective_named
 from workloads.carbon import Signal
 from workloads.declaration import Flag, Named, Number, Text, Whole, declared, described, fields_of
 from workloads.display import number_text
-from workloads.errors import LARGEST_ERROR, LONGEST_MS, ConfigError, check_instance
+from workloads.errors import (
+    LARGEST_ERROR,
+    LONGEST_MS,
+    ConfigError,
+    check_instance,
+    described_value,
+    did_you_mean,
+    one_of,
+)
 
 if TYPE_CHECKING:
+    from simulator.cluster.stage_times import Prediction
     from workloads.arrivals import JobSequence
-    from workloads.job import StageProfile
+    from workloads.job import JobProfile, StageProfile
 
 __all__ = [
-    "DECIMA_SIM", "ERRORS", "EXACT", "PAPER", "SEMANTICS", "TRACE", "ClusterConfig", "ConfigError", "ExecutorClass",
-    "Knowledge", "Semantics", "check_demands", "parse_classes",
+    "DECIMA_SIM", "ERRORS", "ESTIMATORS", "EXACT", "PAPER", "SEMANTICS", "TRACE", "ClusterConfig", "ConfigError",
+    "ExecutorClass", "FittedEstimator", "Knowledge", "Semantics", "check_demands", "open_estimator", "parse_classes",
 ]  # fmt: skip
 
 
@@ -98,6 +109,52 @@ SPARK = Semantics(ready_stages_only=True, longest_path_first=False, offer_after_
 SEMANTICS = {"paper": PAPER, "decima-sim": DECIMA_SIM, "trace": TRACE, "spark": SPARK}
 
 
+#: Names of the estimators of jobs without history that need no file.
+ESTIMATORS = ("forest", "typical")
+
+
+class FittedEstimator(ABC):
+    """Estimator of jobs without history that was fitted to other jobs; ``simulator.cluster.predictor`` has its class.
+
+    Attributes:
+        name: file that contains the estimator.
+    """
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+    @abstractmethod
+    def predict(self, profile: JobProfile) -> Prediction | None:
+        """Predict the task times of a job that has not run; None if the job is unlike all jobs of the fit."""
+
+
+def open_estimator(name: str) -> str | FittedEstimator:
+    """Return an estimator by its name in ``ESTIMATORS``, which is returned unchanged, or by its file.
+
+    Raises:
+        ConfigError: there is no such file.
+        EstimatorError: the file is malformed.
+    """
+    if name in ESTIMATORS:
+        return name
+    if not Path(name).is_file():
+        near = did_you_mean(name, ESTIMATORS)
+        raise ConfigError(
+            f"expected {one_of(ESTIMATORS)} or a file of decima train-estimator, got {described_value(name)}{near}"
+        )
+    from simulator.cluster.estimator_file import read_estimator  # compiled code is slow to import
+
+    return read_estimator(name)
+
+
+def _check_estimator(value: Any) -> Any:
+    if isinstance(value, FittedEstimator) or value in ESTIMATORS:
+        return value
+    raise ValueError(f"expected {one_of(ESTIMATORS)} or an estimator's file, got {described_value(value)}")
+
+
 @declared()
 class Knowledge:
     """Errors of the estimates that schedulers see: log-normal factors, by the standard deviation of their logarithms.
@@ -130,11 +187,14 @@ class Knowledge:
         "Share of jobs without history.",
         metavar="SHARE",
     )
-    estimator: Literal["forest", "typical"] = described(
+    estimator: Annotated[
+        str | FittedEstimator, PlainValidator(_check_estimator), Text("forest|typical|FILE", open_estimator)
+    ] = described(
         "forest",
         "Estimates of jobs without history: forest predicts the task times of each stage from the DAG and from "
         "numbers of tasks, learned from the workload's other jobs; typical is the workload's typical task time, "
-        "which workloads of few jobs get in any case.",
+        "which workloads of few jobs get in any case; a file of decima train-estimator predicts like forest, learned "
+        "from the jobs of the file.",
     )
 
     def __str__(self) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.cluster.config import Knowledge
+from simulator.cluster.config import FittedEstimator, Knowledge
 from workloads.arrivals import JobSequence, RandomStream, WorkPrior, random_stream
 from workloads.errors import LONGEST_MS
 from workloads.job import MOST_TASKS, JobProfile, TaskDurations, Wave
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 STEP = 2.0
 #: Number of vectors of stage errors of a profile; each job has one of these vectors.
 VARIANTS = 8
+#: Half width of the interval that contains 50 % of a normal distribution, in standard deviations.
+HALF_WIDTH_50 = 0.6745
 #: Smallest time whose logarithm is taken, ms.
 SHORTEST_MS = 1e-3
 
@@ -42,11 +44,24 @@ class Estimate:
     job_var: float  # variance of the logarithm of the job's factor (true over estimated times); 0 if exact
     stage_var: float  # variance of the logarithm of each stage's factor
     is_scaled: bool  # whether schedulers see the profile scaled to the current estimate of the work
+    is_predicted: bool = False  # whether a predictor made the estimate from the job's DAG
 
     @property
     def first_work_ms(self) -> float:
         """Estimated work when the job arrives, ms."""
         return math.exp(self.log_work)
+
+    def work_interval_ms(self, half_width: float = HALF_WIDTH_50) -> tuple[float, float]:
+        """Return the ends of an interval for the work, ms.
+
+        Args:
+            half_width: half width of the interval, as a number of standard deviations of the logarithm of the work; by
+                default, half of all jobs are in the interval.
+        """
+        stage_work_ms = self.task_ms * _tasks(self.profile)[0]
+        concentration = float(((stage_work_ms / stage_work_ms.sum()) ** 2).sum())
+        sd = math.sqrt(self.job_var + self.stage_var * concentration)
+        return math.exp(self.log_work - half_width * sd), math.exp(self.log_work + half_width * sd)
 
     def scaled(self, scale: int) -> JobProfile:
         """Return the profile with a work of ``STEP ** scale`` ms; unchanged if its task times are exact."""
@@ -60,18 +75,12 @@ def draw_estimates(sequence: JobSequence, knowledge: Knowledge) -> list[Estimate
     """
     estimates, prior = [], sequence.work_prior
     typical = typical_durations(sequence.profiles) if knowledge.unknown else None
-    predictor = None
-    if knowledge.unknown and knowledge.estimator == "forest":
-        from simulator.cluster.stage_times import predictor_of
-
-        predictor = predictor_of(sequence.library)
+    predictor = predictor_for(knowledge.estimator, sequence.library) if knowledge.unknown else None
     for job, profile in enumerate(sequence.profiles):
         uniform, log_factor, variant = _draws(sequence.seed, job)
         noisy = _noisy(profile, knowledge.stage_error, knowledge.task_count_error, variant)
-        if uniform < knowledge.unknown and predictor is not None:
-            estimates.append(from_prediction(noisy, predictor.predict(noisy), typical))
-        elif uniform < knowledge.unknown:
-            estimates.append(without_history(noisy, prior, typical))
+        if uniform < knowledge.unknown:
+            estimates.append(without_history(noisy, prior, typical, predictor))
         else:
             factor = math.exp(knowledge.job_error * log_factor)
             estimates.append(from_history(noisy, prior, knowledge, factor))
@@ -136,35 +145,57 @@ def from_history(
     return Estimate(profile, task_ms * factor, log_work, job_var, stage_var, is_scaled)
 
 
-def without_history(profile: JobProfile, prior: WorkPrior, typical: TaskDurations | None = None) -> Estimate:
-    """Estimate a job without history: typical task times of the workload.
+def predictor_for(
+    estimator: str | FittedEstimator, profiles: tuple[JobProfile, ...]
+) -> FittedEstimator | None:
+    """Return the predictor of an estimator for jobs without history.
 
     Args:
-        profile: the job; its task times are not used.
-        typical: see ``typical_durations``; by default all durations are equal.
+        estimator: see ``Knowledge``.
+        profiles: jobs of the workload, to which ``forest`` is fitted.
+
+    Returns:
+        None: all jobs have typical times, as asked for, or as the workload has too few jobs.
     """
-    task_ms = np.full(profile.num_stages, math.exp(prior.task_log_ms))
-    log_work = prior.task_log_ms + math.log(profile.num_tasks)
-    job_var, stage_var = prior.task_sd_log**2, prior.stage_sd_log**2
-    shape = _with_durations(profile, TaskDurations.constant(1.0) if typical is None else typical)
-    return Estimate(shape, task_ms, log_work, job_var, stage_var, is_scaled=True)
+    if estimator == "typical":
+        return None
+    if isinstance(estimator, FittedEstimator):
+        return estimator
+    from simulator.cluster.predictor import predictor_of  # compiled code is slow to import
+
+    return predictor_of(profiles)
 
 
-def from_prediction(
-    profile: JobProfile, prediction: Prediction, typical: TaskDurations | None = None
+def without_history(
+    profile: JobProfile,
+    prior: WorkPrior,
+    typical: TaskDurations | None = None,
+    predictor: FittedEstimator | None = None,
 ) -> Estimate:
-    """Estimate a job without history by predicted task times of its stages.
+    """Estimate a job without history: predicted task times of its stages, else typical task times of the workload.
 
     Args:
         profile: the job; its task times are not used.
-        prediction: predicted task times.
+        prior: distributions of the workload.
         typical: durations by wave and parallelism, relative to their mean; see ``typical_durations``. By default all
             durations are equal.
+        predictor: source of predictions; jobs that it does not predict have typical times, as without a predictor.
     """
-    log_work = math.log(max(float(_tasks(profile)[0] @ prediction.task_ms), SHORTEST_MS))
-    shape = _with_task_ms(profile, TaskDurations.constant(1.0) if typical is None else typical, prediction)
+    durations = TaskDurations.constant(1.0) if typical is None else typical
+    prediction = None if predictor is None else predictor.predict(profile)
+    if prediction is None:
+        task_ms = np.full(profile.num_stages, math.exp(prior.task_log_ms))
+        log_work = prior.task_log_ms + math.log(profile.num_tasks)
+        job_var, stage_var = prior.task_sd_log**2, prior.stage_sd_log**2
+        shape = _with_durations(profile, durations)
+        return Estimate(shape, task_ms, log_work, job_var, stage_var, is_scaled=True)
+    task_ms = prediction.task_ms
+    log_work = math.log(max(float(_tasks(profile)[0] @ task_ms), SHORTEST_MS))
+    shape = _with_task_ms(profile, durations, prediction)
     return Estimate(
-        shape, prediction.task_ms, log_work, prediction.job_var, prediction.stage_var, is_scaled=True
+        *(shape, task_ms, log_work, prediction.job_var, prediction.stage_var),
+        is_scaled=True,
+        is_predicted=True,
     )
 
 

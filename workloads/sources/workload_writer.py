@@ -20,7 +20,7 @@ from workloads.job import ANY_LEVEL, JobProfile, TaskDurations, Wave
 from workloads.sources.file_format import build_durations
 from workloads.sources.workload_file import Workload, file_suffix
 
-__all__ = ["describe_stages", "write_workload"]
+__all__ = ["describe_stages", "replace_file", "write_workload"]
 
 
 def write_workload(path: str | Path, workload: Workload) -> None:
@@ -41,7 +41,7 @@ def write_workload(path: str | Path, workload: Workload) -> None:
         raise WorkloadError(f"{path}: a name has a character that UTF-8 cannot encode") from None
     except (TypeError, ValueError) as error:
         raise WorkloadError(f"{path}: about: expected JSON values: {error}") from None
-    _replace(path, gzip.compress(data, mtime=0) if file_suffix(path) == ".json.gz" else data)
+    replace_file(path, gzip.compress(data, mtime=0) if file_suffix(path) == ".json.gz" else data)
 
 
 def _layout(workload: Workload) -> str:
@@ -97,7 +97,12 @@ def _lines(rows: Iterable[object]) -> str:
     return ",\n".join(f"      {_json(row)}" for row in rows)
 
 
-def _replace(path: Path, data: bytes) -> None:
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file atomically; a device, such as ``/dev/stdout``, is written directly.
+
+    Raises:
+        WorkloadError: the file cannot be written.
+    """
     is_device = path.exists() and not path.is_file()  # such as /dev/stdout, which is written, never replaced
     temporary = path if is_device else path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

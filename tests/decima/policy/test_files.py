@@ -295,7 +295,7 @@ def test_other_files_are_refused(tmp_path: Path, name: str) -> None:
 
 
 def test_files_that_are_no_policies(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("decima.policy.archive.LARGEST", 1000)
+    monkeypatch.setattr("workloads.archive.LARGEST", 1000)
     assert refused(path) == NO_ARCHIVE
     assert refused(tmp_path / "missing.npz") == "No such file or directory"
     assert refused(tmp_path) == "Is a directory"

@@ -1,0 +1,285 @@
+"""Predictions for jobs without history by forests, each of which was fitted without the templates that it predicts.
+
+A prediction for a job must not come from the job itself, nor from one of the same template, such as the same query on
+more data. So ``predictor_of`` splits the templates of a workload into groups, and fits a forest to the jobs of all
+other groups for each of them (cross-fitting). ``simulator.cluster.estimator_file`` writes predictors to files.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.cluster.config import FittedEstimator
+from simulator.cluster.estimates import HALF_WIDTH_50
+from simulator.cluster.stage_times import (
+    Forest,
+    Prediction,
+    fit_forest,
+    log_task_ms,
+    num_tasks,
+    stage_features,
+)
+from simulator.compiled import compiled, inner
+from workloads.job import JobProfile
+
+__all__ = ["Accuracy", "Predictor", "predictor_of", "template_keys", "templates"]
+
+#: Numbers of groups of templates, and of templates below which no forest is fitted.
+GROUPS, FEWEST_TEMPLATES = 5, 5
+#: Number of jobs to which a forest is fitted at most, drawn at random.
+MOST_JOBS = 2_000
+#: Largest number of stages of a job that is predicted, as a larger job would take more than 10 ms.
+MOST_STAGES = 1_000
+#: Probability that a normal number is within a standard deviation of its mean.
+ONE_SD = 0.6827
+#: Half width of the interval that contains 90 % of a normal distribution, in standard deviations.
+HALF_WIDTH_90 = 1.6449
+#: Smallest factor of the variance between the trees.
+SMALLEST_FACTOR = 0.1
+#: A size of the input at the end of a job's name, such as ``-100g``.
+_SIZE = re.compile(r"[-_ ]?\d{1,9}(\.\d{1,9})? ?[kmgt]b?$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Errors of predictions for jobs of templates to which the forest was not fitted.
+
+    Attributes:
+        jobs: number of predicted jobs.
+        work_sd: root mean square of the errors of the logarithm of a job's work.
+        stage_sd: root mean square of the errors of the logarithm of a stage's task time relative to its job's work;
+            stages are weighted by their numbers of tasks.
+        within_50, within_90: shares of the jobs whose work is in the 50 and in the 90 % interval of the prediction.
+            Variances for these intervals are measured on jobs of other groups of templates.
+    """
+
+    jobs: int
+    work_sd: float
+    stage_sd: float
+    within_50: float
+    within_90: float
+
+
+@dataclass(frozen=True, eq=False)
+class Predictor(FittedEstimator):
+    """Predictions for the jobs of a workload and for others, by a forest that was fitted without the job's template.
+
+    Attributes:
+        forests: for each group of templates, a forest fitted to the jobs of all other groups; the last one is fitted to
+            all jobs.
+        group: group of each template, by each of its keys (``template_keys``).
+        job_var: variance of the logarithm of a job's error: a constant, and a factor of the variance between the trees.
+        stage_var: variance of the logarithm of a stage's error relative to its job.
+        lowest, highest: bounds of each feature outside of which jobs are unlike those of the fit, float64 [features].
+        jobs, templates: numbers of jobs and templates of the workload.
+        accuracy: errors of the predictions.
+        name: name of the file that contains the predictor, or of the estimator.
+    """
+
+    forests: tuple[Forest, ...]
+    group: Mapping[int, int]
+    job_var: tuple[float, float]
+    stage_var: float
+    lowest: NDArray[np.float64]
+    highest: NDArray[np.float64]
+    jobs: int
+    templates: int
+    accuracy: Accuracy
+    name: str = "forest"
+
+    def predict(self, profile: JobProfile) -> Prediction | None:
+        """Predict the task times of a job; its own task times are not used. The last results are cached.
+
+        Returns:
+            The prediction; None if the job is too large or unlike all jobs of the fit: it has more than ``MOST_STAGES``
+            stages, or a feature of a stage is out of bounds.
+        """
+        return _predict(self, profile)
+
+
+@lru_cache(maxsize=5_000)
+def _predict(predictor: Predictor, profile: JobProfile) -> Prediction | None:
+    if profile.num_stages > MOST_STAGES:
+        return None
+    features = stage_features(profile)
+    if (features < predictor.lowest).any() or (features > predictor.highest).any():
+        return None
+    groups = [predictor.group[key] for key in template_keys(profile) if key in predictor.group]
+    forest = predictor.forests[groups[0] if groups else -1]
+    log_ms, between_trees = forest.log_ms(features, num_tasks(profile))
+    constant, factor = predictor.job_var
+    return Prediction(np.exp(log_ms), constant + factor * between_trees, predictor.stage_var)
+
+
+@lru_cache(maxsize=8)
+def predictor_of(profiles: tuple[JobProfile, ...]) -> Predictor | None:
+    """Fit the predictor of a workload's jobs; None if they have too few templates. The last ones are cached."""
+    keys = [template_keys(profile) for profile in profiles]
+    template = templates(keys)
+    num_templates = max(template, default=-1) + 1
+    if num_templates < FEWEST_TEMPLATES:
+        return None
+    group = np.array(template) % GROUPS
+    sample = _sample(template)
+    jobs, group_of_job = [profiles[job] for job in sample], group[sample]
+    forests = [
+        fit_forest([job for job, other in zip(jobs, group_of_job, strict=True) if other != index])
+        for index in range(GROUPS)
+    ]
+    errors = np.array([_errors(forests[index], job) for job, index in zip(jobs, group_of_job, strict=True)])
+    job_var, stage_var = _variances(errors)
+    lowest, highest = _bounds(jobs)
+    return Predictor(
+        forests=(*forests, fit_forest(jobs)),
+        group={key: int(group[job]) for job in range(len(profiles)) for key in keys[job]},
+        job_var=job_var,
+        stage_var=stage_var,
+        lowest=lowest,
+        highest=highest,
+        jobs=len(profiles),
+        templates=num_templates,
+        accuracy=_accuracy(errors, group_of_job),
+    )
+
+
+def _errors(forest: Forest, profile: JobProfile) -> tuple[float, float, float, float]:
+    """Return the errors of a forest for a job whose task times are known.
+
+    Returns:
+        Error of the logarithm of the job's work; variance of that logarithm between the trees; mean square of the
+        stages' errors relative to the job's, weighted by numbers of tasks; share of this mean square that errors of
+        stages add to the square of the job's error.
+    """
+    tasks, true_log_ms = num_tasks(profile), log_task_ms(profile)
+    log_ms, between_trees = forest.log_ms(stage_features(profile), tasks)
+    work_ms = tasks * np.exp(log_ms)
+    job_error = math.log((tasks @ np.exp(true_log_ms)) / work_ms.sum())
+    apart = (true_log_ms - log_ms - job_error) ** 2
+    concentration = float(((work_ms / work_ms.sum()) ** 2).sum())
+    return job_error, between_trees, float(np.average(apart, weights=tasks)), concentration
+
+
+def _variances(errors: NDArray[np.float64]) -> tuple[tuple[float, float], float]:
+    """Return ``Predictor.job_var`` and ``stage_var`` for errors (``_errors``), float64 [jobs, 4].
+
+    The variance of a job's own error is proportional to that between the trees plus its median, and such that two
+    thirds of the errors are within a standard deviation.
+    """
+    job_error, between_trees, stage_error, concentration = errors.T
+    stage_var = float(stage_error.mean())
+    usual = float(np.median(between_trees))
+    own_error = np.maximum(job_error**2 - stage_var * concentration, 0.0)
+    factor = max(float(np.quantile(own_error / (between_trees + usual), ONE_SD)), SMALLEST_FACTOR)
+    return (factor * usual, factor), stage_var
+
+
+def _accuracy(errors: NDArray[np.float64], group: NDArray[np.int64]) -> Accuracy:
+    """Summarise errors (``_errors``), float64 [jobs, 4], of jobs in groups, int64 [jobs]."""
+    job_error, between_trees, stage_error, concentration = errors.T
+    variance = np.empty(len(errors))
+    for index in range(GROUPS):
+        (constant, factor), stage_var = _variances(errors[group != index])
+        total = constant + factor * between_trees + stage_var * concentration
+        variance[group == index] = total[group == index]
+    deviation = np.abs(job_error) / np.sqrt(variance)
+    return Accuracy(
+        jobs=len(errors),
+        work_sd=float(np.sqrt((job_error**2).mean())),
+        stage_sd=float(np.sqrt(stage_error.mean())),
+        within_50=float((deviation <= HALF_WIDTH_50).mean()),
+        within_90=float((deviation <= HALF_WIDTH_90).mean()),
+    )
+
+
+def _bounds(profiles: Sequence[JobProfile]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return ``Predictor.lowest`` and ``highest``: the range of the features of jobs, three times as wide."""
+    features = np.concatenate([stage_features(profile) for profile in profiles])
+    # A feature may be missing (NaN) in some jobs; one that is missing in all jobs has no bounds.
+    lowest, highest = np.fmin.reduce(features), np.fmax.reduce(features)
+    reach = np.maximum(highest - lowest, 1.0)
+    return np.nan_to_num(lowest - reach, nan=-np.inf), np.nan_to_num(highest + reach, nan=np.inf)
+
+
+def template_keys(profile: JobProfile) -> tuple[int, int]:
+    """Return hashes that identify the template of a job: of its name without a size, and of its DAG.
+
+    The hash of a DAG with its numbers of tasks does not depend on the order of stages. It is that of the test of
+    Weisfeiler and Leman. Both hashes are the same in all processes and on all machines, unless the DAG hash is of
+    different numbers of tasks.
+    """
+    name = blake2b(_SIZE.sub("", profile.name).encode(errors="surrogatepass"), digest_size=8).digest()
+    tasks = np.array([stage.num_tasks for stage in profile.stages], dtype=np.uint64)
+    with np.errstate(over="ignore"):  # without compilation, NumPy warns when a number wraps
+        return int.from_bytes(name), int(_dag_hash(tasks, profile.edges))
+
+
+@inner
+def _mixed(number):  # type: ignore[no-untyped-def]
+    """Return a hash of a uint64: the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014)."""
+    number += np.uint64(0x9E3779B97F4A7C15)
+    number = (number ^ (number >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    number = (number ^ (number >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return number ^ (number >> np.uint64(31))
+
+
+@compiled
+def _dag_hash(tasks, edges):  # type: ignore[no-untyped-def]
+    """Return a hash of a DAG, for numbers of tasks, uint64 [stages], and edges, int64 [edges, 2]."""
+    labels = tasks.copy()
+    for _ in range(3):  # labels are refined by those of the neighbours
+        above, below = np.zeros_like(labels), np.zeros_like(labels)
+        for edge in range(edges.shape[0]):
+            parent, child = edges[edge, 0], edges[edge, 1]
+            above[child] += _mixed(labels[parent])
+            below[parent] += _mixed(labels[child])
+        for stage in range(labels.size):
+            labels[stage] = _mixed(_mixed(_mixed(labels[stage]) + above[stage]) + below[stage])
+    total = np.uint64(labels.size)
+    for stage in range(labels.size):
+        total += _mixed(labels[stage])
+    return total
+
+
+def templates(keys: Sequence[tuple[int, ...]]) -> list[int]:
+    """Return the template of each job, as a number from 0.
+
+    Jobs are of one template if they share a key: their names differ by the size of the input only (``tpch-q7-2g``,
+    ``tpch-q7-100g``), or they have the same DAG with the same numbers of tasks.
+
+    Args:
+        keys: the keys of each job, see ``template_keys``.
+    """
+    parent = list(range(len(keys)))
+
+    def root_of(job: int) -> int:
+        while parent[job] != job:
+            parent[job] = job = parent[parent[job]]
+        return job
+
+    first: dict[int, int] = {}
+    for job, of_job in enumerate(keys):
+        for key in of_job:
+            parent[root_of(job)] = root_of(first.setdefault(key, job))
+    roots = [root_of(job) for job in range(len(keys))]
+    number = {root: index for index, root in enumerate(dict.fromkeys(roots))}
+    return [number[root] for root in roots]
+
+
+def _sample(template: Sequence[int]) -> list[int]:
+    """Return at most ``MOST_JOBS`` jobs at random, ascending: equally many of each template, as far as it has them."""
+    most = max(MOST_JOBS // (max(template) + 1), 1)
+    sample, count = [], Counter[int]()
+    for job in np.random.default_rng(0).permutation(len(template)).tolist():
+        if count[template[job]] < most:
+            sample.append(job)
+            count[template[job]] += 1
+    return sorted(sample[:MOST_JOBS])

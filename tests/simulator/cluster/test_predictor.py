@@ -1,0 +1,195 @@
+"""Predictions for jobs without history by forests that have not seen the job's template."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from decima.schedulers import Fair
+from simulator import ClusterConfig, run_episode
+from simulator.cluster import predictor as of_workload
+from simulator.cluster.config import Knowledge
+from simulator.cluster.estimates import draw_estimates, without_history
+from simulator.cluster.predictor import GROUPS, Predictor, predictor_of, template_keys, templates
+from simulator.cluster.stage_times import Forest, Prediction
+from tests.cases import cases
+from workloads import JobProfile, StageProfile, TaskDurations, batch_arrivals, embedded_tpch, scaled, trace_arrivals
+from workloads.arrivals import WorkPrior
+from workloads.sources.synthetic import random_dag
+
+QUERIES = embedded_tpch(sizes=["2g", "20g"])
+
+
+def job(name: str, seed: int, noise: float = 0.0) -> JobProfile:
+    """Return a random DAG whose task times depend on numbers of tasks and parents, up to noise."""
+    random = np.random.default_rng(seed)
+    edges, num_tasks = random_dag(6, random), random.integers(1, 200, size=6)
+    task_ms = (
+        100.0 * num_tasks * (1 + np.bincount(edges[:, 1], minlength=6)) * np.exp(noise * random.standard_normal(6))
+    )
+    stages = [
+        StageProfile(count, TaskDurations.constant(ms))
+        for count, ms in zip(num_tasks.tolist(), task_ms.tolist(), strict=True)
+    ]
+    return JobProfile(name, tuple(stages), edges)
+
+
+def with_times(profile: JobProfile, factor: float) -> JobProfile:
+    return scaled(profile, durations=factor)
+
+
+def fitted(profiles: Sequence[JobProfile]) -> Predictor:
+    predictor = predictor_of(tuple(profiles))
+    assert predictor is not None
+    return predictor
+
+
+def predicted(predictor: Predictor, profile: JobProfile) -> Prediction:
+    prediction = predictor.predict(profile)
+    assert prediction is not None
+    return prediction
+
+
+def test_sizes_of_a_query_and_equal_dags_are_one_template() -> None:
+    q7_small, q7_large, q21 = embedded_tpch(["2g", "100g"], [7])[0], embedded_tpch(["100g"], [7])[0], QUERIES[20]
+    order = np.random.default_rng(0).permutation(q21.num_stages)
+    index = np.argsort(order)
+    reordered = JobProfile("other name", tuple(q21.stages[stage] for stage in order), index[q21.edges])
+    more_tasks = replace(scaled(q21, tasks=3), name="another name")
+    keys = [template_keys(profile) for profile in (q7_small, q21, q7_large, reordered, more_tasks)]
+    assert templates(keys) == [0, 1, 0, 1, 2]
+
+
+def test_times_that_follow_from_the_dag_are_predicted_for_other_dags() -> None:
+    jobs = [job(f"job {seed}", seed) for seed in range(120)]
+    predictor, unseen = fitted(jobs[:100]), jobs[100:]
+    true = np.log([profile.work_ms for profile in unseen])
+    tasks = [[stage.num_tasks for stage in profile.stages] for profile in unseen]
+    log_work = np.log(
+        [predicted(predictor, profile).task_ms @ count for profile, count in zip(unseen, tasks, strict=True)]
+    )
+    assert np.std(log_work - true) < 0.3 * np.std(true)
+
+
+def test_a_prediction_does_not_know_the_jobs_of_its_template() -> None:
+    predictor = fitted(QUERIES)
+    slow_q7 = tuple(with_times(profile, 50.0) if "-q7-" in profile.name else profile for profile in QUERIES)
+    with_slow_q7 = fitted(slow_q7)
+    for index in (6, 28):
+        assert "-q7-" in QUERIES[index].name
+        expected = predicted(predictor, QUERIES[index]).task_ms
+        np.testing.assert_array_equal(predicted(with_slow_q7, slow_q7[index]).task_ms, expected)
+    others = [index for index in range(22) if index != 6]
+    assert any(
+        not np.array_equal(
+            predicted(with_slow_q7, QUERIES[index]).task_ms, predicted(predictor, QUERIES[index]).task_ms
+        )
+        for index in others
+    )
+
+
+def test_a_prediction_depends_on_neither_times_nor_the_order_of_stages() -> None:
+    predictor, q21 = fitted(QUERIES), QUERIES[20]
+    expected = predicted(predictor, q21)
+    np.testing.assert_array_equal(predicted(predictor, with_times(q21, 7.0)).task_ms, expected.task_ms)
+    order = np.random.default_rng(1).permutation(q21.num_stages)
+    reordered = replace(q21, stages=tuple(q21.stages[stage] for stage in order), edges=np.argsort(order)[q21.edges])
+    again = predicted(predictor, reordered)
+    np.testing.assert_allclose(again.task_ms, expected.task_ms[order], rtol=1e-12)
+    assert again.job_var == pytest.approx(expected.job_var)
+
+
+def test_intervals_contain_as_many_jobs_as_they_should() -> None:
+    jobs = [job(f"job {seed}", seed, noise=0.5) for seed in range(260)]
+    predictor = fitted(jobs[:100])
+    deviations = []
+    for profile in jobs[100:]:
+        prediction = predicted(predictor, profile)
+        work_ms = prediction.task_ms * [stage.num_tasks for stage in profile.stages]
+        concentration = ((work_ms / work_ms.sum()) ** 2).sum()
+        sd = math.sqrt(prediction.job_var + prediction.stage_var * concentration)
+        deviations.append(abs(math.log(profile.work_ms / work_ms.sum())) / sd)
+    assert 0.40 < np.mean(np.array(deviations) < 0.6745) < 0.70
+    assert 0.80 < np.mean(np.array(deviations) < 1.645) < 0.98
+
+
+def chain(tasks: int, stages: int = 3) -> JobProfile:
+    edges = np.array([[stage, stage + 1] for stage in range(stages - 1)])
+    return JobProfile("chain", (StageProfile(tasks, TaskDurations.constant(1.0)),) * stages, edges)
+
+
+def test_a_dag_unlike_those_of_the_fit_is_less_certain() -> None:
+    predictor = fitted(QUERIES)
+    usual = np.median([predicted(predictor, profile).job_var for profile in QUERIES])
+    assert predicted(predictor, chain(1_000)).job_var > 1.5 * usual
+
+
+@cases("strange", chain(100_000_000), chain(1, 200), chain(1, of_workload.MOST_STAGES + 1))
+def test_a_job_far_outside_of_the_fit_has_typical_times(strange: JobProfile) -> None:
+    predictor, prior = fitted(QUERIES), WorkPrior.of(tuple(QUERIES))
+    assert predictor.predict(strange) is None
+    estimate, typical = without_history(strange, prior, None, predictor), without_history(strange, prior)
+    np.testing.assert_array_equal(estimate.task_ms, typical.task_ms)
+    assert not estimate.is_predicted
+    assert without_history(QUERIES[0], prior, None, predictor).is_predicted
+
+
+def test_too_few_templates_have_no_predictor_and_jobs_get_typical_times() -> None:
+    assert predictor_of(QUERIES[:4]) is None
+    few = batch_arrivals(QUERIES[:4], 4, seed=0)
+    typical, forest = (draw_estimates(few, Knowledge(unknown=1.0, estimator=name)) for name in ("typical", "forest"))
+    for one, other in zip(typical, forest, strict=True):
+        np.testing.assert_array_equal(one.task_ms, other.task_ms)
+
+
+def test_unknown_jobs_are_estimated_by_the_forest_and_known_ones_are_not() -> None:
+    jobs = batch_arrivals(QUERIES, 30, seed=3)
+    exact = draw_estimates(jobs, Knowledge())
+    half = draw_estimates(jobs, Knowledge(unknown=0.5, estimator="forest"))
+    predictor = predictor_of(jobs.library)
+    assert predictor is not None
+    num_predicted = 0
+    for estimate, true, profile in zip(half, exact, jobs.profiles, strict=True):
+        prediction = predicted(predictor, profile)
+        if estimate.job_var > 0:
+            num_predicted += 1
+            np.testing.assert_array_equal(estimate.task_ms, prediction.task_ms)
+            assert (estimate.job_var, estimate.stage_var) == (prediction.job_var, prediction.stage_var)
+            assert [stage.durations.mean_ms for stage in estimate.profile.stages] == pytest.approx(prediction.task_ms)
+        else:
+            np.testing.assert_array_equal(estimate.task_ms, true.task_ms)
+    assert 8 <= num_predicted <= 22
+
+
+def test_the_estimator_changes_nothing_without_unknown_jobs() -> None:
+    jobs = batch_arrivals(QUERIES, 8, seed=1)
+    records = [
+        run_episode(ClusterConfig(10, knowledge=Knowledge(job_error=0.5, estimator=name)), jobs, Fair())
+        for name in ("typical", "forest")
+    ]
+    np.testing.assert_array_equal(records[0].completion_ms, records[1].completion_ms)
+
+
+def test_a_sequence_from_a_trace_predicts_by_its_own_jobs() -> None:
+    jobs = trace_arrivals([QUERIES[0], QUERIES[1], QUERIES[0]], [0.0, 1.0, 2.0])
+    assert jobs.library == (QUERIES[0], QUERIES[1])
+    assert len(set(templates([template_keys(query) for query in QUERIES]))) > GROUPS
+
+
+def test_of_a_large_workload_some_jobs_of_each_template_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of_workload, "MOST_JOBS", 40)
+    many = tuple(QUERIES) + tuple(replace(QUERIES[20], name=f"copy {index}") for index in range(400))
+    sizes = []
+    fit = of_workload.fit_forest
+
+    def fit_and_count(profiles: Sequence[JobProfile]) -> Forest:
+        sizes.append(len(profiles))
+        return fit(profiles)
+
+    monkeypatch.setattr(of_workload, "fit_forest", fit_and_count)
+    predictor = fitted(many)
+    assert max(sizes) <= 40
+    assert len(set(templates([template_keys(job) for job in many]))) <= max(sizes)  # at least one job of each
+    assert predicted(predictor, many[-1]).task_ms.shape == (many[-1].num_stages,)
