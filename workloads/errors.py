@@ -45,6 +45,10 @@ class SchedulerError(DecimaError, ValueError):
     """A scheduler's name or parameter is invalid. The message is one line."""
 
 
+class SchedulingError(DecimaError, RuntimeError):
+    """The cluster cannot carry out a decision, or the episode cannot go on. The message is one line."""
+
+
 class CompareError(DecimaError, ValueError):
     """Invalid comparison. The message is one line."""
 

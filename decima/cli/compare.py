@@ -30,7 +30,6 @@ from decima.cli.options import (
     POLICY_FILE,
     TEXT,
     WORKERS,
-    MetricNames,
     WholeRange,
     guarantee_options,
     guarantees_named,
@@ -58,6 +57,32 @@ ERRORS_NOTE = (
     "Second table: the same batches with estimation errors as in Spark's event logs (in recordings/first); vs best is "
     "the difference from {best}; decima: the policy {policy}."
 )
+
+
+class MetricNames(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases only
+    """Names of metrics separated by commas, see ``decima.evaluation.metrics.SHOWN``; the value remains a text.
+
+    If ``with_signal``, a signal may follow ``carbon``, as in ``carbon:FILE``.
+    """
+
+    name = "metrics"
+
+    def __init__(self, *, with_signal: bool = False) -> None:
+        self.with_signal = with_signal
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the text after a check that all names are known and distinct."""
+        from decima.evaluation.metrics import SHOWN
+        from workloads.errors import did_you_mean
+
+        names = value.split(",")
+        for name in names:
+            if name not in SHOWN and not (self.with_signal and name.startswith("carbon:")):
+                hint = did_you_mean(name, SHOWN)
+                self.fail(f"no metric named {name!r}{hint}, expected names of {', '.join(SHOWN)}", param, ctx)
+        if len(set(names)) < len(names):
+            self.fail(f"{value!r}: the same metric twice", param, ctx)
+        return value
 
 
 @click.command(cls=SettingsCommand, context_settings={"show_default": True})

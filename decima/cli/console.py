@@ -123,10 +123,12 @@ class OneLineErrors(Commands):
 
 def _commands(error: click.ClickException) -> str:
     """Return the list of valid commands for the error of an unknown command; empty for other errors."""
-    group = error.ctx.command if isinstance(error, click.UsageError) and error.ctx is not None else None
-    if not isinstance(group, click.Group) or "No such command" not in error.message:
+    if not isinstance(error, click.UsageError) or error.ctx is None or "No such command" not in error.message:
         return ""
-    return f" Expected one of {', '.join(sorted(group.commands))}."
+    group = error.ctx.command
+    if not isinstance(group, click.Group):
+        return ""
+    return f" Expected one of {', '.join(sorted(group.list_commands(error.ctx)))}."
 
 
 def _what(error: Exception) -> str:

@@ -14,21 +14,26 @@ from decima.cli.console import PATIENCE_S, Commands, command_line, progress, rep
 from decima.cli.options import (
     AT_LEAST_ONE,
     COMPARISON_SEED,
-    DEVICE,
     JSON,
     POLICY_FILE,
     TEXT,
     Numbers,
     option,
     out_option,
-    override,
     refuse_without_effect,
     secondary,
-    settings_source,
-    training_options,
     workers_option,
 )
-from decima.cli.train import explain, show_training, training_command, watch
+from decima.cli.train import (
+    DEVICE,
+    explain,
+    override,
+    settings_source,
+    show_training,
+    training_command,
+    training_options,
+    watch,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -1,7 +1,7 @@
 """Entry point of the command line ``decima``.
 
-Commands parse options, and print or save results of the library. They import slow modules when they run, so that
-``decima --help`` is fast.
+Commands parse options, and print or save results of the library. The module of a command is imported when the command
+is used, and imports slow modules when the command runs.
 """
 
 from __future__ import annotations
@@ -10,35 +10,55 @@ import os
 import signal
 import sys
 import threading
+from importlib import import_module
 from types import FrameType
 from typing import NoReturn
 
 import click
 
-from decima.cli.benchmark import benchmark
-from decima.cli.compare import compare, explain, schedulers
 from decima.cli.console import OneLineErrors
-from decima.cli.deeprm import deeprm
-from decima.cli.search import plot, tune
-from decima.cli.serve import replay, replay_live, report_live, serve, spark
-from decima.cli.train import train
-from decima.cli.workload import workload
 
+#: Command -> its module in ``decima.cli``, and function.
+COMMANDS = {
+    "benchmark": "benchmark:benchmark",
+    "compare": "compare:compare",
+    "deeprm": "deeprm:deeprm",
+    "explain": "compare:explain",
+    "plot": "search:plot",
+    "replay": "serve:replay",
+    "replay-live": "serve:replay_live",
+    "report": "serve:report_live",
+    "reproduce": "main:reproduce",
+    "schedulers": "compare:schedulers",
+    "serve": "serve:serve",
+    "spark": "serve:spark",
+    "train": "train:train",
+    "tune": "search:tune",
+    "workload": "workload:workload",
+}
 #: Time before a signal that cannot be handled now is sent again, s.
 RETRY_S = 0.02
 #: Functions whose exceptions Python prints and ignores: finalisers, and those at the end of the program.
 _FINALISERS = ("__del__", "_exitfunc", "_exit_function")
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
-@click.argument("words", nargs=-1)
-def reproduce(words: tuple[str, ...]) -> None:
-    """Tell where the figures of the papers are."""
-    command = " ".join(("python -m reproduce", *words))
-    raise click.UsageError(f"figures are outside of the package: in a clone of the repository, {command}")
+class _CommandsOnDemand(OneLineErrors):
+    """Group of ``COMMANDS``."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of a command, and return the command; None for an unknown name."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, function = COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(import_module(f"decima.cli.{module}"), function)
+        return command
 
 
-@click.group(cls=OneLineErrors)
+@click.group(cls=_CommandsOnDemand)
 @click.version_option(package_name="decima", message="decima %(version)s")
 @click.option(
     "--allow-parts",
@@ -54,24 +74,12 @@ def cli(allow_parts: tuple[str, ...]) -> None:
         parts.allow_parts(*allow_parts)
 
 
-for _command in (
-    benchmark,
-    compare,
-    deeprm,
-    explain,
-    plot,
-    replay,
-    replay_live,
-    report_live,
-    reproduce,
-    schedulers,
-    serve,
-    spark,
-    train,
-    tune,
-    workload,
-):
-    cli.add_command(_command)
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("words", nargs=-1)
+def reproduce(words: tuple[str, ...]) -> None:
+    """Tell where the figures of the papers are."""
+    command = " ".join(("python -m reproduce", *words))
+    raise click.UsageError(f"figures are outside of the package: in a clone of the repository, {command}")
 
 
 def main() -> NoReturn:

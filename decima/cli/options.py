@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -215,7 +214,6 @@ def workers_option(default: str) -> Option:
 
 
 WORKERS = workers_option("a process for each CPU")
-DEVICE = secondary("--device", TEXT, "Device for updates: cpu or cuda. Episodes run on CPUs.", "cpu")
 
 
 def out_option(default: str | None = None) -> Option:
@@ -316,32 +314,6 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]  # generic in newer re
         return numbers
 
 
-class MetricNames(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases only
-    """Names of metrics separated by commas, see ``decima.evaluation.metrics.SHOWN``; the value remains a text.
-
-    If ``with_signal``, a signal may follow ``carbon``, as in ``carbon:FILE``.
-    """
-
-    name = "metrics"
-
-    def __init__(self, *, with_signal: bool = False) -> None:
-        self.with_signal = with_signal
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the text after a check that all names are known and distinct."""
-        from decima.evaluation.metrics import SHOWN
-        from workloads.errors import did_you_mean
-
-        names = value.split(",")
-        for name in names:
-            if name not in SHOWN and not (self.with_signal and name.startswith("carbon:")):
-                hint = did_you_mean(name, SHOWN)
-                self.fail(f"no metric named {name!r}{hint}, expected names of {', '.join(SHOWN)}", param, ctx)
-        if len(set(names)) < len(names):
-            self.fail(f"{value!r}: the same metric twice", param, ctx)
-        return value
-
-
 def is_given(context: click.Context, name: str) -> bool:
     """Return whether the user gave an option."""
     return context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
@@ -352,68 +324,3 @@ def refuse_without_effect(context: click.Context, why: Mapping[str, str]) -> Non
     for name, reason in why.items():
         if is_given(context, name):
             raise click.UsageError(f"--{name.replace('_', '-')} has no effect: {reason}")
-
-
-# ---- training ----------------------------------------------------------------------------------------------
-
-
-def _needed_to_train(context: click.Context, option: click.Parameter, value: Path | None) -> Path | None:
-    if value is None and not context.params.get("explain"):
-        raise click.MissingParameter(ctx=context, param=option)
-    return value
-
-
-def training_options(recipes: str, default: str, *jobs: Option) -> Option:
-    """Return the options ``--config``, ``--set``, ``--resume``, ``--out`` and ``--explain`` of a training.
-
-    ``jobs`` are further options, for the jobs.
-    """
-    return with_options(
-        option(
-            "--config FILE.yaml|RECIPE",
-            TEXT,
-            f"Settings of the training: a file, or a recipe ({recipes}).  [default: {default}]",
-        ),
-        option(
-            "--set KEY=VALUE",
-            TEXT,
-            "Override a setting, such as iterations=100; may be given several times.",
-            name="overrides",
-            multiple=True,
-        ),
-        *jobs,
-        secondary(
-            "--out FOLDER",
-            PATH,
-            "Folder for policy, checkpoint, metrics.  [required]",
-            callback=_needed_to_train,
-        ),
-        secondary(
-            "--resume",
-            FLAG,
-            "Resume the training in the folder --out, which must contain one, by default with its settings.",
-        ),
-        secondary(
-            "--explain",
-            FLAG,
-            "Show all settings with their values in the file or recipe, and all metrics, then exit.",
-            is_eager=True,
-        ),
-    )
-
-
-def settings_source(options: Mapping[str, Any], default: str) -> str | Path:
-    """Return the source of the settings: ``--config``, the folder of a training to resume, or the default recipe."""
-    if options["config"] is not None or not options["resume"]:
-        return default if options["config"] is None else options["config"]
-    from decima.learning.loop import CONFIG
-
-    source: Path = options["out"] / CONFIG
-    if not source.exists():
-        raise click.UsageError(f"{options['out']}: contains no training run to resume")
-    return source
-
-
-def override(key: str, value: object) -> str:
-    """Return a value of ``--set``, quoted so that a text may contain any characters."""
-    return f"{key}={json.dumps(None if value is None else str(value))}"

@@ -133,14 +133,10 @@ def serve(
     from decima.policy.shipped import SHIPPED
     from decima.registry import LEARNED, SchedulerError, make_scheduler
     from decima.service.answering import Setup, run
-    from decima.service.credentials import Token, Tokens, load_certificate, read_tokens
     from decima.service.history import History
-    from decima.service.log import DecisionLog
-    from decima.service.pools import read_pools
     from decima.service.server import DEFAULT_TOKEN_FILE, logging_to_stderr, read_token
     from decima.service.service import Service, Watcher
     from workloads.errors import did_you_mean
-    from workloads.sources.open import open_workload
 
     if not faulthandler.is_enabled():  # a crash in compiled code leaves a traceback
         faulthandler.enable(sys.__stderr__ or 2)
@@ -165,20 +161,36 @@ def serve(
         near = did_you_mean(policy, SHIPPED)
         ships = "" if ":" in policy else f"; or a policy file, or one of {', '.join(SHIPPED)}{near}"
         raise click.UsageError(f"{error}{ships}") from None
-    pools = None if pools_file is None else read_pools(pools_file)
-    if pools_file is not None and slots is not None:
-        raise click.UsageError("--pools has no effect with --slots: pools belong to one application")
-    for pool in () if pools is None else pools.fair:
-        print_line(
-            f"pool {pool}: schedulingMode FAIR has no effect, the pool's jobs are in the policy's order",
-            err=True,
-        )
-    past_jobs = History.of(open_workload(history)) if history is not None else History()
-    tokens = None if tokens_file is None else Tokens(read_tokens(tokens_file))
-    token = "" if no_token or tokens is not None else read_token(token_file or DEFAULT_TOKEN_FILE)
-    certificate = None if tls_cert is None or tls_key is None else (tls_cert, tls_key)
-    tls = None if certificate is None else load_certificate(*certificate)
-    readers = Tokens([Token.of("the token file", token)]) if tls is not None and token else tokens
+    pools = None
+    if pools_file is not None:
+        from decima.service.pools import read_pools
+
+        pools = read_pools(pools_file)
+        if slots is not None:
+            raise click.UsageError("--pools has no effect with --slots: pools belong to one application")
+        for pool in pools.fair:
+            print_line(
+                f"pool {pool}: schedulingMode FAIR has no effect, the pool's jobs are in the policy's order",
+                err=True,
+            )
+    past_jobs = History()
+    if history is not None:
+        from workloads.sources.open import open_workload
+
+        past_jobs = History.of(open_workload(history))
+    token = "" if no_token or tokens_file is not None else read_token(token_file or DEFAULT_TOKEN_FILE)
+    tokens = certificate = tls = readers = None  # ``readers``: tokens of the page and of the metrics
+    if tokens_file is not None:
+        from decima.service.credentials import Tokens, read_tokens
+
+        tokens = readers = Tokens(read_tokens(tokens_file))
+    if tls_cert is not None and tls_key is not None:
+        from decima.service.credentials import Token, Tokens, load_certificate
+
+        certificate = tls_cert, tls_key
+        tls = load_certificate(*certificate)
+        if token:
+            readers = Tokens([Token.of("the token file", token)])
 
     def ready(where: str) -> None:
         what = f"{spec}, in the shadow" if shadow else spec
@@ -191,6 +203,8 @@ def serve(
     watchers: list[Watcher] = []
     with logging_to_stderr(json_logs), contextlib.ExitStack() as ends:
         if log_file is not None:
+            from decima.service.log import DecisionLog
+
             log = DecisionLog(log_file, spec, shadow)
             ends.callback(log.close)
             watchers.append(log)

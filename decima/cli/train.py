@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,17 +23,19 @@ from decima.cli.console import (
     progress,
 )
 from decima.cli.options import (
-    DEVICE,
+    FLAG,
+    PATH,
+    TEXT,
     WORKERS,
-    settings_source,
-    training_options,
+    Option,
+    option,
+    secondary,
+    with_options,
     workload_named,
     workload_options,
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from matplotlib.figure import Figure
     from rich.table import Table
 
@@ -42,6 +46,70 @@ if TYPE_CHECKING:
 DEFAULT_RECIPE = "batch"
 
 Config = TypeVar("Config", bound="RunConfig")
+
+DEVICE = secondary("--device", TEXT, "Device for updates: cpu or cuda. Episodes run on CPUs.", "cpu")
+
+
+def _needed_to_train(context: click.Context, option: click.Parameter, value: Path | None) -> Path | None:
+    if value is None and not context.params.get("explain"):
+        raise click.MissingParameter(ctx=context, param=option)
+    return value
+
+
+def training_options(recipes: str, default: str, *jobs: Option) -> Option:
+    """Return the options ``--config``, ``--set``, ``--resume``, ``--out`` and ``--explain`` of a training.
+
+    ``jobs`` are further options, for the jobs.
+    """
+    return with_options(
+        option(
+            "--config FILE.yaml|RECIPE",
+            TEXT,
+            f"Settings of the training: a file, or a recipe ({recipes}).  [default: {default}]",
+        ),
+        option(
+            "--set KEY=VALUE",
+            TEXT,
+            "Override a setting, such as iterations=100; may be given several times.",
+            name="overrides",
+            multiple=True,
+        ),
+        *jobs,
+        secondary(
+            "--out FOLDER",
+            PATH,
+            "Folder for policy, checkpoint, metrics.  [required]",
+            callback=_needed_to_train,
+        ),
+        secondary(
+            "--resume",
+            FLAG,
+            "Resume the training in the folder --out, which must contain one, by default with its settings.",
+        ),
+        secondary(
+            "--explain",
+            FLAG,
+            "Show all settings with their values in the file or recipe, and all metrics, then exit.",
+            is_eager=True,
+        ),
+    )
+
+
+def settings_source(options: Mapping[str, Any], default: str) -> str | Path:
+    """Return the source of the settings: ``--config``, the folder of a training to resume, or the default recipe."""
+    if options["config"] is not None or not options["resume"]:
+        return default if options["config"] is None else options["config"]
+    from decima.learning.loop import CONFIG
+
+    source: Path = options["out"] / CONFIG
+    if not source.exists():
+        raise click.UsageError(f"{options['out']}: contains no training run to resume")
+    return source
+
+
+def override(key: str, value: object) -> str:
+    """Return a value of ``--set``, quoted so that a text may contain any characters."""
+    return f"{key}={json.dumps(None if value is None else str(value))}"
 
 
 @click.command(context_settings={"show_default": True})

@@ -25,12 +25,11 @@ from decima.schedulers.guarantees import guarded, split_guarantees
 from decima.workers.pool import make_workers
 from simulator import compiled
 from simulator.cluster.alone_cache import cluster_text, content_digest, shipped
-from simulator.cluster.base import SchedulingError
 from simulator.cluster.engine.solo import search_all
 from simulator.cluster.episode import DecidesStages, run_episode, start_episode
 from simulator.compiled import is_compiled, mark_compiled
 from workloads.arrivals import JobSequence
-from workloads.errors import DecimaError, check_one_of
+from workloads.errors import DecimaError, SchedulingError, check_one_of
 
 if TYPE_CHECKING:
     from decima.registry import SchedulerLike

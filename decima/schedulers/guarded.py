@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from simulator.cluster.base import BaseCluster
     from simulator.cluster.episode import DecidesStages
 
-__all__ = ["Allowed", "Guarded", "Shares", "take_overruled"]
+__all__ = ["Allowed", "Guarded", "Shares"]
 
 
 class Allowed(NamedTuple):
@@ -230,15 +230,6 @@ class _InOrder(OrderedRule):
 
     def order(self, observation: Observation) -> NDArray[np.float64]:
         return self._due.ranks
-
-
-def take_overruled(scheduler: DecidesStages) -> tuple[str, ...]:
-    """Return the guarantee of each decision that it changed since the last call, and forget these decisions."""
-    if not isinstance(scheduler, Guarded):
-        return ()
-    guarantees = tuple(decision.guarantee for decision in scheduler.overruled)
-    scheduler.overruled.clear()
-    return guarantees
 
 
 def _within(

@@ -23,16 +23,17 @@ from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from decima.service.credentials import ServeError, load_certificate
 from decima.service.jobs import LiveJob, estimated_profile
 from decima.service.protocol import JobMessage, StateMessage
 from decima.service.server import listen, logging_to, warm_up
-from decima.service.service import Connected, Service, Watcher, notify
-from decima.workers.processes import children_ignore
-from simulator.cluster.episode import DecidesStages
+from decima.service.service import Connected, ServeError, Service, Watcher, notify
+from decima.workers import children_ignore
 from workloads.errors import DecimaError
+
+if TYPE_CHECKING:
+    from simulator.cluster.episode import DecidesStages
 
 __all__ = ["Relay", "RelayHandler", "Repeater", "Setup", "received", "run"]
 
@@ -321,7 +322,11 @@ async def _serve(setup: Setup, address: str, channel: socket.socket) -> None:
     with logging_to(RelayHandler(relay)):
         try:
             warm_up(setup.make_scheduler)
-            tls = None if setup.certificate is None else load_certificate(*setup.certificate)
+            tls = None
+            if setup.certificate is not None:
+                from decima.service.credentials import load_certificate
+
+                tls = load_certificate(*setup.certificate)
             # Exempt imported and compiled objects from garbage collection, which would delay an answer.
             gc.collect()
             gc.freeze()

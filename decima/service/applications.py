@@ -15,15 +15,17 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import TYPE_CHECKING
 
 from decima.schedulers.base import LEAVE_MIN_DELAYS, MOVE_MIN_DELAYS
-from decima.schedulers.guarded import take_overruled
 from decima.service.jobs import LiveJob
 from decima.service.protocol import StateMessage
-from decima.service.snapshot import Choice, Snapshot, cluster_of
+from decima.service.snapshot import Choice, Snapshot, cluster_of, take_overruled
 from simulator.cluster.config import ClusterConfig
-from simulator.cluster.episode import DecidesStages
 from workloads.arrivals import WorkPrior
+
+if TYPE_CHECKING:
+    from simulator.cluster.episode import DecidesStages
 
 __all__ = ["Applications"]
 

@@ -1,7 +1,6 @@
 """Credentials of the service: files with secrets, TLS certificate, and access tokens with rate limits and expiry dates.
 
-Drivers, and HTTP clients of page and metrics (``check_request``), send tokens. ``ServeError`` is the startup error of
-the service.
+Drivers, and HTTP clients of page and metrics (``check_request``), send tokens.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
 
-from workloads.errors import DecimaError, number_in
+from decima.service.service import DeniedError, ServeError
+from workloads.errors import number_in
 from workloads.reading import open_regular, read_bytes
 
 __all__ = [
-    "CHALLENGE", "DeniedError", "ServeError", "Token", "Tokens", "check_request", "load_certificate", "read_tokens",
-    "tls_reason",
+    "CHALLENGE", "Token", "Tokens", "check_request", "load_certificate", "read_tokens", "tls_reason",
 ]  # fmt: skip
 
 #: Challenge to a client without a token. A browser then asks for a user name, which is ignored, and for a password,
@@ -35,10 +34,6 @@ __all__ = [
 CHALLENGE = 'Basic realm="decima", charset="UTF-8"'
 
 log = logging.getLogger("decima.service")
-
-
-class ServeError(DecimaError, OSError):
-    """The service cannot start: an address is in use, or a token or key file is unusable. The message is one line."""
 
 
 def _read_secret(path: Path) -> str:
@@ -100,18 +95,6 @@ FEWEST_CHARACTERS, MOST_CHARACTERS = 16, 256
 MOST_IN_FILE = 1 << 20
 #: Value of a column without a limit.
 NONE = "-"
-
-
-class DeniedError(DecimaError, PermissionError):
-    """A token is refused. The message is one line and begins with the HTTP status.
-
-    Attributes:
-        status: HTTP status: 401 for an unknown token, 403 for an expired one, 429 for too many requests.
-    """
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(f"{status} {reason}")
-        self.status = status
 
 
 @dataclass(frozen=True)

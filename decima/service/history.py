@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import networkx as nx
 
@@ -18,8 +19,10 @@ from simulator.cluster.config import Knowledge
 from simulator.cluster.estimates import typical_durations
 from workloads.arrivals import WorkPrior
 from workloads.job import JobProfile, TaskDurations
-from workloads.sources.workload_file import Workload
 from workloads.spark.names import without_run
+
+if TYPE_CHECKING:
+    from workloads.sources.workload_file import Workload
 
 __all__ = ["History", "is_skipped", "match_stages"]
 

@@ -19,9 +19,8 @@ from typing import Annotated, Literal, TextIO
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from decima.service.credentials import ServeError
 from decima.service.protocol import Answer, ExecutorMessage, JobMessage
-from decima.service.service import Connected, Watcher, first_error, one_line
+from decima.service.service import Connected, ServeError, Watcher, first_error, one_line
 from workloads.errors import DecimaError
 from workloads.reading import open_regular
 

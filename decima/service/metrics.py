@@ -12,8 +12,8 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app, start_http_server
 
-from decima.service.credentials import CHALLENGE, ServeError, Tokens, check_request
-from decima.service.service import Connected, Watcher
+from decima.service.credentials import CHALLENGE, Tokens, check_request
+from decima.service.service import Connected, ServeError, Watcher
 
 __all__ = ["Metrics"]
 

@@ -34,9 +34,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from decima.outputs import json_in_html
-from decima.service.credentials import CHALLENGE, ServeError, Tokens, check_request
+from decima.service.credentials import CHALLENGE, Tokens, check_request
 from decima.service.jobs import LiveJob
-from decima.service.service import Connected, Watcher, one_line
+from decima.service.service import Connected, ServeError, Watcher, one_line
 
 __all__ = ["Page"]
 

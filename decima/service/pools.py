@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from decima.schedulers.base import only_jobs
 from decima.schedulers.spark import pool_need
-from simulator.cluster.episode import DecidesStages
 from simulator.cluster.observation import Decision, Observation
 from workloads.attributes import Tenant
 from workloads.errors import DecimaError
@@ -27,6 +26,7 @@ from workloads.reading import read_bytes
 
 if TYPE_CHECKING:
     from decima.service.snapshot import Snapshot
+    from simulator.cluster.episode import DecidesStages
 
 __all__ = ["Pools", "PoolsError", "decide_in_pools", "divide", "read_pools"]
 

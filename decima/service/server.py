@@ -25,9 +25,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from decima.service.credentials import ServeError, tls_reason
 from decima.service.history import History
 from decima.service.protocol import (
     LONGEST_LINE,
@@ -39,9 +38,11 @@ from decima.service.protocol import (
     StateMessage,
     Welcome,
 )
-from decima.service.service import Connected, Driver, RefusedError, Service, one_line
-from simulator.cluster.episode import DecidesStages
+from decima.service.service import Connected, Driver, RefusedError, ServeError, Service, one_line
 from workloads.reading import open_regular
+
+if TYPE_CHECKING:
+    from simulator.cluster.episode import DecidesStages
 
 __all__ = [
     "DEFAULT_TOKEN_FILE", "JsonLines", "ServeError", "listen", "logging_to", "logging_to_stderr",
@@ -322,6 +323,8 @@ class _Handshake(asyncio.Protocol):
                 self._transport, connection, self._context, server_side=True, ssl_handshake_timeout=PATIENCE_S
             )
         except OSError as error:
+            from decima.service.credentials import tls_reason
+
             self._refuse(f"no TLS: {tls_reason(error)}")
             return
         finally:

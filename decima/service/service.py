@@ -14,22 +14,21 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from decima.schedulers.guarded import take_overruled
-from decima.service.applications import Applications
-from decima.service.credentials import DeniedError, Token, Tokens
 from decima.service.history import History
 from decima.service.jobs import LiveJob, QuestionError, TrackedJobs, check_question
-from decima.service.pools import decide_in_pools
 from decima.service.protocol import PROTOCOL, Answer, Hello, StageOrder, StateMessage, Welcome
-from decima.service.snapshot import Choice, Snapshot, cluster_of
+from decima.service.snapshot import Choice, Snapshot, cluster_of, take_overruled
 from simulator.cluster.config import ClusterConfig
-from simulator.cluster.episode import DecidesStages
 from workloads.attributes import Tenant
 from workloads.errors import DecimaError
+
+if TYPE_CHECKING:
+    from decima.service.credentials import Token, Tokens
+    from simulator.cluster.episode import DecidesStages
 
 __all__ = [
     "Connected", "Decided", "Driver", "RefusedError", "Service", "Watcher", "first_error", "free_slots",
@@ -107,7 +106,11 @@ class Driver:
             self._config = config
         free, prior = free_slots(state, jobs), self.live.prior
         snapshot = Snapshot(config, state.time_ms, jobs, *free, prior=prior, known_pools=self._pools)
-        released = decide_in_pools(snapshot, self.scheduler) if self._pools else None
+        released = None
+        if self._pools:
+            from decima.service.pools import decide_in_pools
+
+            released = decide_in_pools(snapshot, self.scheduler)
         if released is None:
             _decide(snapshot, self.scheduler)
         answer = _answer(snapshot, state.seq, released)
@@ -187,6 +190,22 @@ class _Greeting(BaseModel):
 
     type: Literal["hello"]
     protocol: int
+
+
+class ServeError(DecimaError, OSError):
+    """The service cannot start: an address is in use, or a token or key file is unusable. The message is one line."""
+
+
+class DeniedError(DecimaError, PermissionError):
+    """A token is refused. The message is one line and begins with the HTTP status.
+
+    Attributes:
+        status: HTTP status: 401 for an unknown token, 403 for an expired one, 429 for too many requests.
+    """
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(f"{status} {reason}")
+        self.status = status
 
 
 class RefusedError(DecimaError, ValueError):
@@ -273,9 +292,11 @@ class Service:
         self._pools = pools
         self._moving_delay_ms = moving_delay_ms
         self._watchers = watchers
-        self._applications = (
-            None if slots is None else Applications(make_scheduler(), slots, clock, self._history.prior)
-        )
+        self._applications = None
+        if slots is not None:
+            from decima.service.applications import Applications
+
+            self._applications = Applications(make_scheduler(), slots, clock, self._history.prior)
         self._drivers: dict[int, Driver] = {}
         self._connections = itertools.count(1)
         self._jobs, self._ready_ranks = itertools.count(), itertools.count()

@@ -12,19 +12,22 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from operator import mul
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from decima.service.jobs import LiveJob
-from simulator.cluster.base import SchedulingError
 from simulator.cluster.config import ClusterConfig
-from simulator.cluster.episode import DecidesStages
 from simulator.cluster.observation import CLASS, JOB, NO_ATTRIBUTES, STAGE, Decision, Observation
 from workloads.arrivals import WorkPrior
 from workloads.attributes import DEFAULT_TENANT, Tenant
+from workloads.errors import SchedulingError
 
-__all__ = ["Choice", "Snapshot", "cluster_of"]
+if TYPE_CHECKING:
+    from simulator.cluster.episode import DecidesStages
+    from simulator.cluster.log import Overruled
+
+__all__ = ["Choice", "Snapshot", "cluster_of", "take_overruled"]
 
 
 class Choice(NamedTuple):
@@ -350,3 +353,11 @@ class Snapshot:
         row["executors"] = self._held[place]
         row["unsaturated_stages"] = sum(map(bool, unclaimed))
         row["next_stage"] = following
+
+
+def take_overruled(scheduler: DecidesStages) -> tuple[str, ...]:
+    """Return the guarantee of each decision that was changed since the last call, and forget these decisions."""
+    overruled: list[Overruled] = getattr(scheduler, "overruled", [])  # an attribute of ``Guarded`` alone
+    guarantees = tuple(decision.guarantee for decision in overruled)
+    overruled.clear()
+    return guarantees

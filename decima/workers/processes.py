@@ -19,9 +19,10 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from decima.workers import children_ignore
 from workloads.errors import DecimaError
 
-__all__ = ["Processes", "WorkerError", "available_cpus", "children_ignore"]
+__all__ = ["Processes", "WorkerError", "available_cpus"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -221,23 +222,6 @@ def _one_thread() -> Iterator[None]:
         os.environ.pop(THREADS)
         if before is not None:
             os.environ[THREADS] = before
-
-
-@contextmanager
-def children_ignore(*signals: signal.Signals) -> Iterator[None]:
-    """Block signals in processes started inside the block, from their first instruction on.
-
-    In the calling process, signals wait until the end of the block. Windows has no signal masks: workers there ignore
-    signals only after ``_start_worker``.
-    """
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _start_worker(shared: Any, environment: dict[str, str]) -> None:

@@ -16,7 +16,7 @@ from simulator.cluster.deadlines import deadlines_ms
 from simulator.cluster.observation import CLASS, Decision, Observation
 from simulator.cluster.reward import RewardMeter
 from workloads.arrivals import JobSequence
-from workloads.errors import DecimaError, check_instance
+from workloads.errors import SchedulingError, check_instance
 
 if TYPE_CHECKING:
     from simulator.cluster.estimates import Estimate
@@ -25,13 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BaseCluster", "SchedulingError"]
 
-
 #: Losses per executor after which the episode ends with an error, if no job has arrived or ended meanwhile.
 MOST_LOSSES = 1000
-
-
-class SchedulingError(DecimaError, RuntimeError):
-    """The cluster cannot carry out a decision, or the episode cannot go on. The message is one line."""
 
 
 class BaseCluster(ABC):

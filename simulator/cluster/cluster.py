@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.cluster.base import BaseCluster, SchedulingError
+from simulator.cluster.base import BaseCluster
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.draws import executor_keys, job_key, outage_ms, task_noise
 from simulator.cluster.engine import commands as engine
@@ -32,6 +32,7 @@ from simulator.cluster.engine.state import Memory, allocate, moves_table, state_
 from simulator.cluster.observation import Observation
 from simulator.cluster.record import EpisodeRecord
 from workloads.arrivals import JobSequence
+from workloads.errors import SchedulingError
 
 __all__ = ["Cluster"]
 

@@ -13,13 +13,13 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, Field
 
-from simulator.cluster.base import BaseCluster, SchedulingError
+from simulator.cluster.base import BaseCluster
 from simulator.cluster.config import DECIMA_SIM, ClusterConfig
 from simulator.cluster.episode import make_cluster
 from simulator.cluster.observation import Observation
 from simulator.cluster.record import EpisodeRecord
 from workloads.arrivals import JobSequence
-from workloads.errors import DecimaError
+from workloads.errors import DecimaError, SchedulingError
 from workloads.job import JobProfile, StageProfile, TaskDurations
 
 #: Tolerance of rewards, which may be summed in another order.

@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 from simpy.events import ProcessGenerator
 
-from simulator.cluster.base import SchedulingError
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.draws import COPY, Purpose, executor_keys, outage_ms
 from simulator.cluster.faults import MIN_LATE_MS, MOST_FAILURES, Outcome
@@ -30,6 +29,7 @@ from simulator.cluster.record import EpisodeRecord
 from simulator.cluster.reference_executors import ReferenceExecutors
 from simulator.cluster.reference_state import Executor, Job, Stage, log_of, redrawn_ms
 from workloads.arrivals import JobSequence
+from workloads.errors import SchedulingError
 
 __all__ = ["ReferenceCluster"]
 

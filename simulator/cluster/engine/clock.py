@@ -18,7 +18,7 @@ import simpy
 from simpy.core import EmptySchedule
 from simpy.events import NORMAL, URGENT
 
-from simulator.cluster.base import SchedulingError
+from workloads.errors import SchedulingError
 
 #: An insertion number that is smaller than all others.
 BEFORE_ALL = -1

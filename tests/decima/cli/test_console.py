@@ -20,10 +20,9 @@ from decima.cli.console import Commands, OneLineErrors, command_line, end, make_
 from decima.cli.options import SecondaryOption
 from decima.outputs import OutputError
 from decima.show.tables import Report
-from simulator.cluster.base import SchedulingError
 from tests.cases import cases
 from tests.decima.cli.commands import assert_one_line_error, succeeded
-from workloads.errors import ConfigError, DecimaError
+from workloads.errors import ConfigError, DecimaError, SchedulingError
 
 # Errors and statuses
 

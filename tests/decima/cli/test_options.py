@@ -16,10 +16,9 @@ from decima.cli.options import (
     Numbers,
     WholeRange,
     WorkersType,
-    override,
-    settings_source,
     workload_named,
 )
+from decima.cli.train import override, settings_source
 from tests.cases import cases
 
 

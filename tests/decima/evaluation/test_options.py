@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import decima
-from decima.cli.main import cli
+from decima.cli.compare import compare as compare_command
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import CompareError, Conditions, Sampling
 from decima.evaluation.options import choose_schedulers, compare, make_conditions
@@ -154,7 +154,7 @@ def test_a_policy_that_may_collapse_is_left_out_and_told(
 
 
 def test_the_options_are_those_of_the_command() -> None:
-    of_command = {parameter.name: parameter.default for parameter in cli.commands["compare"].params}
+    of_command = {parameter.name: parameter.default for parameter in compare_command.params}
     not_settings = {
         *("scheduler_names", "by", "objective", "profiles", "out"),
         *("csv_file", "report_file", "trace_file", "json_file"),
@@ -165,7 +165,7 @@ def test_the_options_are_those_of_the_command() -> None:
         if each.kind is each.KEYWORD_ONLY
     }
     assert given.keys() == of_command.keys() - not_settings | {"knowledge", "faults"}
-    options = cli.commands["compare"].params
+    options = compare_command.params
     expected = {
         each.name: each.default for each in options if each.name in given and each.to_info_dict()["default"] is not None
     }

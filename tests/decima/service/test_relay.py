@@ -13,13 +13,12 @@ import pytest
 from decima.registry import make_scheduler
 from decima.schedulers.srpt import Srpt
 from decima.service.answering import MOST_UNREAD, Relay, RelayHandler, Repeater, Setup, received, run
-from decima.service.credentials import ServeError
 from decima.service.history import History
 from decima.service.log import DecisionLog
 from decima.service.page import Page
 from decima.service.protocol import StateMessage
 from decima.service.server import JsonLines
-from decima.service.service import Connected, Service, Watcher
+from decima.service.service import Connected, ServeError, Service, Watcher
 from tests.cases import cases
 from tests.decima.service.serving import a_hello, a_job, a_stage, a_state, executors
 from tests.decima.service.test_driver import PROFILES

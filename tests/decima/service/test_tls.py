@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from decima.schedulers.srpt import Srpt
-from decima.service.credentials import ServeError, Token, Tokens, load_certificate
+from decima.service.credentials import Token, Tokens, load_certificate
 from decima.service.protocol import Refusal, Welcome
-from decima.service.service import Service
+from decima.service.service import ServeError, Service
 from tests.certificates import Pair, make_ca, make_certificate, needs_openssl, trusting
 from tests.decima.service.serving import Client, a_job, a_stage, a_state, connect, executors, listening, serving
 from tests.refusal import one_line

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from decima.schedulers.srpt import Srpt
-from decima.service.credentials import DeniedError, ServeError, Token, Tokens, read_tokens
+from decima.service.credentials import Token, Tokens, read_tokens
 from decima.service.protocol import Refusal, Welcome
-from decima.service.service import Service
+from decima.service.service import DeniedError, ServeError, Service
 from tests.cases import cases
 from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors, listening, serving
 from tests.refusal import one_line
