@@ -44,7 +44,6 @@ def run(
     seed: int = 0,
     policies: Path = Path("reproduced/policies"),
     training: tuple[str, ...] = (),
-    workers: int = 1,
 ) -> Result:
     """Train networks, and compare them with heuristics on unseen job sets; 26 minutes of CPU time.
 
@@ -55,10 +54,9 @@ def run(
         seed: Seed of the job sets.
         policies: Folder of the trained networks; complete trainings in it are not repeated.
         training: Setting of all trainings that differs from the recipe, such as iterations=20.
-        workers: Number of processes.
     """
     values = {} if log is None else {"log": read_swf(log).summary()}  # a bad log fails before the trainings
-    trainings = {"a2c": train(policies / "a2c", "a2c", training, workers)}
+    trainings = {"a2c": train(policies / "a2c", "a2c", training)}
     config, networks = trainings["a2c"].config, {"a2c": trainings["a2c"].policy_file}
     rates = pd.concat(
         compare(config, networks, HEURISTICS, sets=sets, seed=seed, name=f"rate {rate:g}", rate=rate)
@@ -69,7 +67,7 @@ def run(
     tables = {"rates": table}
     for name, settings in ARCHITECTURES.items():
         folder = policies / f"a2c-{name.replace(', ', '-').replace(' ', '-')}"
-        trainings[name] = train(folder, "a2c", [*settings, *SHORT, *training], workers)
+        trainings[name] = train(folder, "a2c", [*settings, *SHORT, *training])
     shapes = {name: trainings[name].policy_file for name in ARCHITECTURES}
     shape_runs = compare(config, shapes, (), sets=sets, seed=seed, rate=ARCHITECTURE_RATE)
     tables["architectures"] = means(shape_runs, METRICS)
@@ -80,7 +78,7 @@ def run(
             f"jobs.load={log_load / 100!r}",
             f"grid.units={LOG_UNITS}",
         ]
-        trained = trainings["log"] = train(policies / "a2c-log", "a2c", [*settings, *training], workers)
+        trained = trainings["log"] = train(policies / "a2c-log", "a2c", [*settings, *training])
         log_runs = compare(trained.config, {"a2c": trained.policy_file}, HEURISTICS, sets=sets, seed=seed)
         tables["log"] = means(log_runs, METRICS)
     lower = rates[rates["condition"] != "rate 0.9"]

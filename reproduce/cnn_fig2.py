@@ -31,7 +31,6 @@ def run(
     seed: int = 0,
     policies: Path = Path("reproduced/policies"),
     training: tuple[str, ...] = (),
-    workers: int = 1,
 ) -> Result:
     """Train each network at loads of 70 to 130 %, and compare them with heuristics; 23 minutes of CPU time.
 
@@ -43,7 +42,6 @@ def run(
         seed: Seed of the job sets.
         policies: Folder of the trained networks; complete trainings in it are not repeated.
         training: Setting of all trainings that differs from the recipe, such as iterations=20.
-        workers: Number of processes.
     """
     trainings, curves = {}, {}
     networks = dict(NETWORKS)
@@ -59,7 +57,7 @@ def run(
         networks[f"weights {machine}, {queue}, {backlog}"] = (*FLAT, *reward)
     for name, settings in networks.items():
         folder = policies / f"cnn-fig2-{name.replace(', ', '-').replace(' ', '-')}"
-        trainings[name] = train(folder, "cnn", [*settings, *training], workers)
+        trainings[name] = train(folder, "cnn", [*settings, *training])
         curves[name] = read_metrics(folder / "metrics.jsonl")
     files = {name: trained.policy_file for name, trained in trainings.items()}
     runs = compare(trainings["cnn, reshaped"].config, files, sets=sets, seed=seed, load=load / 100)

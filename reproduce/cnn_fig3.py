@@ -21,7 +21,6 @@ def run(
     seed: int = 0,
     policies: Path = Path("reproduced/policies"),
     training: tuple[str, ...] = (),
-    workers: int = 1,
 ) -> Result:
     """Train the network, and compare it with heuristics on unseen job sets; 8 minutes of CPU time.
 
@@ -31,10 +30,9 @@ def run(
         seed: Seed of the job sets.
         policies: Folder of the trained network; a complete training in it is not repeated.
         training: Setting of the training that differs from the recipe, such as iterations=20.
-        workers: Number of processes.
     """
     settings = [f"jobs.load={load / 100!r}", "grid.machines=2", *training]
-    trained = train(policies / "cnn-fig3", "cnn", settings, workers)
+    trained = train(policies / "cnn-fig3", "cnn", settings)
     runs = compare(trained.config, {"cnn": trained.policy_file}, sets=sets, seed=seed)
     metrics = ["slowdown", "completion"]
     claims = [claim("On two machines it is better than SJF and Packer.", runs, "cnn", ["sjf", "packer"])]

@@ -23,7 +23,6 @@ def run(
     seed: int = 0,
     policies: Path = Path("reproduced/policies"),
     training: tuple[str, ...] = (),
-    workers: int = 1,
 ) -> Result:
     """Train a network at each load, and compare it with heuristics on unseen job sets; 72 minutes of CPU time.
 
@@ -33,12 +32,11 @@ def run(
         seed: Seed of the job sets.
         policies: Folder of the trained networks; complete trainings in it are not repeated.
         training: Setting of all trainings that differs from the recipe, such as iterations=20.
-        workers: Number of processes.
     """
     trainings, parts = {}, []
     for share in (percent / 100 for percent in load):
         settings = [f"jobs.load={share!r}", *training]
-        trained = train(policies / f"deeprm-{100 * share:g}", "deeprm", settings, workers)
+        trained = train(policies / f"deeprm-{100 * share:g}", "deeprm", settings)
         trainings[load_name(share)] = trained
         networks = {"deeprm": trained.policy_file}
         parts.append(compare(trained.config, networks, sets=sets, seed=seed, name=load_name(share)))

@@ -25,7 +25,6 @@ def run(
     seed: int = 0,
     policies: Path = Path("reproduced/policies"),
     training: tuple[str, ...] = (),
-    workers: int = 1,
 ) -> Result:
     """Train both networks, and compare them with heuristics on unseen job sets; 14 minutes of CPU time.
 
@@ -37,12 +36,11 @@ def run(
         seed: Seed of the job sets.
         policies: Folder of the trained networks; complete trainings in it are not repeated.
         training: Setting of both trainings that differs from the recipe, such as iterations=20.
-        workers: Number of processes.
     """
     settings = ["jobs.load=1.3", *training]
-    slowdown = train(policies / "deeprm-130", "deeprm", settings, workers)
+    slowdown = train(policies / "deeprm-130", "deeprm", settings)
     other = [f"start={slowdown.policy_file}", "grid.objective=completion", "update.learning_rate=0.002"]
-    completion = train(policies / "deeprm-130-completion", "deeprm", [*settings, *other], workers)
+    completion = train(policies / "deeprm-130-completion", "deeprm", [*settings, *other])
     trainings = dict(zip(NETWORKS.values(), (slowdown, completion), strict=True))
     networks = {name: trained.policy_file for name, trained in trainings.items()}
     runs = compare(slowdown.config, networks, HEURISTICS, sets=sets, seed=seed)

@@ -31,7 +31,6 @@ def run(
     seed: int = 0,
     policies: Path = Path("reproduced/policies"),
     training: tuple[str, ...] = (),
-    workers: int = 1,
 ) -> Result:
     """Train a network for 300 iterations, 9 minutes of CPU time.
 
@@ -40,10 +39,9 @@ def run(
         seed: Seed of the job sets.
         policies: Folder of the trained network; a complete training in it is not repeated.
         training: Setting of the training that differs from the recipe, such as iterations=20.
-        workers: Number of processes.
     """
     folder = policies / "deeprm-70-long"
-    trained = train(folder, "deeprm", ["jobs.load=0.7", "iterations=300", *training], workers)
+    trained = train(folder, "deeprm", ["jobs.load=0.7", "iterations=300", *training])
     curve = read_metrics(folder / "metrics.jsonl")
     heuristics = {name: float(trained.results[name]["slowdown"]) for name in HEURISTIC_NAMES}
     runs = compare(trained.config, {"deeprm": trained.policy_file}, sets=sets, seed=seed)

@@ -36,7 +36,6 @@ def run(
     seed: int = 0,
     policies: Path = Path("reproduced/policies"),
     training: tuple[str, ...] = (),
-    workers: int = 1,
 ) -> Result:
     """Train a network, and watch it and Tetris* on unseen job sets; 7 minutes of CPU time.
 
@@ -45,9 +44,8 @@ def run(
         seed: Seed of the job sets.
         policies: Folder of the trained network; a complete training in it is not repeated.
         training: Setting of the training that differs from the recipe, such as iterations=20.
-        workers: Number of processes.
     """
-    trained = train(policies / "deeprm-110", "deeprm", ["jobs.load=1.1", *training], workers)
+    trained = train(policies / "deeprm-110", "deeprm", ["jobs.load=1.1", *training])
     config, networks = trained.config, {"deeprm": trained.policy_file}
     comparison = GridComparison(config.grid, {"": config.jobs}, [TUNED], networks, sets=sets, seed=seed)
     jobs = config.jobs.draw(config.grid, sets, seed)

@@ -22,7 +22,6 @@ from decima.cli.options import (
     out_option,
     refuse_without_effect,
     secondary,
-    workers_option,
 )
 from decima.cli.train import (
     DEVICE,
@@ -163,14 +162,13 @@ def _comparison(options: dict[str, Any]) -> GridComparison:
 )
 @training_options("deeprm, cnn, a2c", DEFAULT_RECIPE)
 @DEVICE
-@workers_option("1")
 @click.pass_context
-def train(context: click.Context, /, device: str, workers: int | str | None, **options: Any) -> None:
+def train(context: click.Context, /, device: str, **options: Any) -> None:
     """Learn a policy on a grid from a stream of jobs (DeepRM, HotNets 2016).
 
     Writes to the folder: the best policy on validation sets (policy.npz), all settings (config.yaml), metrics
     (metrics.jsonl, TensorBoard) and a checkpoint. The same settings give the same policy, bit for bit on a CPU, with
-    any number of workers and interruptions. Ctrl-C ends the training early.
+    any interruptions. Ctrl-C ends the training early.
     """
     from decima.learning.grid.config import RECIPES, DeepRMConfig
     from decima.policy.archive import read_archive
@@ -202,7 +200,6 @@ def train(context: click.Context, /, device: str, workers: int | str | None, **o
         options["out"],
         resume=options["resume"],
         device=device,
-        workers=workers or 1,
         command=training_command(context, source),
     )
     result = watch(train_this, context, "the best heuristic", _describe)

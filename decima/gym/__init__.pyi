@@ -1,7 +1,5 @@
 from .interface import (
-    GridPolicyScheduler,
     PolicyScheduler,
-    as_grid_scheduler,
     as_scheduler,
     deeprm,
     deeprm_vector,
@@ -14,9 +12,7 @@ from .interface import (
 IDS: dict[str, tuple[str, str]]
 
 __all__ = [
-    "GridPolicyScheduler",
     "PolicyScheduler",
-    "as_grid_scheduler",
     "as_scheduler",
     "deeprm",
     "deeprm_vector",

@@ -21,13 +21,12 @@ from simulator.cluster.observation import Decision, Observation
 from simulator.cluster.views import FlatView, MakeView, View, without_choice
 from simulator.grid.config import GridConfig
 from simulator.grid.env import GridEnv, GridVectorEnv
-from simulator.grid.grid import Grid
 from workloads.arrivals import JobSequence, batch_arrivals, poisson_arrivals
 from workloads.grid_jobs import DISTRIBUTIONS, JobSets, draw_jobs
 from workloads.sources.tpch import embedded_tpch
 
 __all__ = [
-    "GridPolicyScheduler", "Policy", "PolicyScheduler", "as_grid_scheduler", "as_scheduler", "deeprm",
+    "Policy", "PolicyScheduler", "as_scheduler", "deeprm",
     "deeprm_vector", "tpch_batch", "tpch_batch_vector", "tpch_stream", "tpch_stream_vector",
 ]  # fmt: skip
 
@@ -128,19 +127,6 @@ def as_scheduler(policy: Policy, view: MakeView = FlatView) -> PolicyScheduler:
     return PolicyScheduler(_choice(policy), view, getattr(policy, "observation_space", None))
 
 
-def as_grid_scheduler(policy: Policy) -> GridPolicyScheduler:
-    """Wrap a policy of another RL library as a scheduler of DeepRM's grid.
-
-    Args:
-        policy: as in ``as_scheduler``, but for a batch: the n episodes in which a job can be booked. It maps pictures
-            [n, H, W] and masks, bool [n, m * M + 1], to actions, integers [n].
-
-    Returns:
-        A scheduler for ``decima.evaluation.grid.evaluate`` and ``decima.schedulers.grid.play``.
-    """
-    return GridPolicyScheduler(_choice(policy))
-
-
 def _choice(policy: Policy) -> Choose:
     """Return a policy as a function."""
     predict = getattr(policy, "predict", None)
@@ -205,34 +191,6 @@ class PolicyScheduler(Scheduler):
         if not view.action_space.contains(action):
             raise SchedulerError(f"the policy returned {action!r}, expected an action of {view.action_space}")
         return view.decision(observation, seen, action)
-
-
-class GridPolicyScheduler:
-    """Scheduler of grids that follows a policy; see ``as_grid_scheduler``."""
-
-    def __init__(self, choose: Choose) -> None:
-        self._choose = choose
-
-    def __call__(self, grid: Grid) -> NDArray[np.int64]:
-        """Return an action for each of N episodes, int64 [N]; the void action where no job can be booked.
-
-        Raises:
-            SchedulerError: the policy returned invalid actions.
-        """
-        masks = grid.action_mask()
-        asked = np.flatnonzero(masks[:, :-1].any(axis=1) & ~grid.done)
-        actions = np.full(len(grid), grid.config.num_actions - 1, dtype=np.int64)
-        if not asked.size:
-            return actions
-        chosen = np.asarray(self._choose(grid.pictures[asked], masks[asked]))
-        right = chosen.shape == asked.shape and np.issubdtype(chosen.dtype, np.integer)
-        if not right or chosen.min() < 0 or chosen.max() >= grid.config.num_actions:
-            raise SchedulerError(
-                f"the policy returned {chosen.dtype} {chosen.shape}, expected {len(asked)} integers below "
-                f"{grid.config.num_actions}"
-            )
-        actions[asked] = chosen
-        return actions
 
 
 def _short(space: Any) -> str:

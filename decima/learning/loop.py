@@ -173,10 +173,6 @@ class TrainingLoop(ABC, Generic[Config]):
         """Load the weights of an initial policy (warm start); return the information about its training."""
 
     @abstractmethod
-    def _shared(self) -> Any:
-        """Return the data that workers need for all work items."""
-
-    @abstractmethod
     def _run_heuristics(self) -> dict[str, Any]:
         """Run the heuristics on the validation set; return results by scheduler."""
 
@@ -211,6 +207,10 @@ class TrainingLoop(ABC, Generic[Config]):
     def _about(self) -> dict[str, Any]:
         """Return further information for the policy file."""
         return {}
+
+    def _shared(self) -> Any:
+        """Return the data that workers need for all work items."""
+        return None
 
     def state(self) -> dict[str, Any]:
         """Return a copy of the state for checkpoints, on the CPU."""

@@ -60,37 +60,44 @@ def sum_taken(pictures, words, weight, bias, sums):  # type: ignore[no-untyped-d
         ValueError: the shapes are inconsistent.
     """
     _check(pictures, words, weight, sums)
+    taken = np.empty(pictures.shape[1], dtype=np.int64)
     for picture in range(len(pictures)):
         total = sums[picture]
         total[:] = bias
-        for word in range(words.shape[1]):
-            if words[picture, word] != 0:
-                for cell in range(4 * word, 4 * word + 4):
-                    if pictures[picture, cell] != 0:
-                        for output in range(len(total)):
-                            total[output] += weight[cell, output]
-        for cell in range(4 * words.shape[1], pictures.shape[1]):
-            if pictures[picture, cell] != 0:
-                for output in range(len(total)):
-                    total[output] += weight[cell, output]
+        for index in range(_find_taken(pictures[picture], words[picture], taken)):
+            cell = taken[index]
+            for output in range(len(total)):
+                total[output] += weight[cell, output]
 
 
 @compiled(fastmath=ANY_ORDER)
 def add_outer(pictures, words, gradient, weight_gradient):  # type: ignore[no-untyped-def]
     """Add the gradient of a layer's weights, given the gradient of its outputs; arrays as in ``sum_taken``."""
     _check(pictures, words, weight_gradient, gradient)
+    taken = np.empty(pictures.shape[1], dtype=np.int64)
     for picture in range(len(pictures)):
         row = gradient[picture]
-        for word in range(words.shape[1]):
-            if words[picture, word] != 0:
-                for cell in range(4 * word, 4 * word + 4):
-                    if pictures[picture, cell] != 0:
-                        for output in range(len(row)):
-                            weight_gradient[cell, output] += row[output]
-        for cell in range(4 * words.shape[1], pictures.shape[1]):
-            if pictures[picture, cell] != 0:
-                for output in range(len(row)):
-                    weight_gradient[cell, output] += row[output]
+        for index in range(_find_taken(pictures[picture], words[picture], taken)):
+            cell = taken[index]
+            for output in range(len(row)):
+                weight_gradient[cell, output] += row[output]
+
+
+@inner
+def _find_taken(cells, words, taken):  # type: ignore[no-untyped-def]
+    """List the indices of the cells that are 1, and return their number; most words of four cells are 0."""
+    count = 0
+    for word in range(len(words)):
+        if words[word] != 0:
+            for cell in range(4 * word, 4 * word + 4):
+                if cells[cell] != 0:
+                    taken[count] = cell
+                    count += 1
+    for cell in range(4 * len(words), len(cells)):
+        if cells[cell] != 0:
+            taken[count] = cell
+            count += 1
+    return count
 
 
 @inner

@@ -24,22 +24,19 @@ HEADINGS = {"slowdown": "slowdown", "completion": "completion (steps)", "waiting
 FORMATS = dict.fromkeys(HEADINGS.values(), ".2f")
 
 
-def train(
-    folder: Path, recipe: str, settings: Sequence[str] = (), workers: int = 1
-) -> TrainingResult[DeepRMConfig]:
+def train(folder: Path, recipe: str, settings: Sequence[str] = ()) -> TrainingResult[DeepRMConfig]:
     """Train a network in a folder, or continue the training in it. A complete training in it is not repeated.
 
     Args:
         recipe: training recipe: ``deeprm``, ``cnn`` or ``a2c``.
         settings: settings that differ from the recipe, such as ``jobs.load=0.7``; the last one of a name counts.
-        workers: number of processes.
 
     Raises:
         TrainingError: the folder contains a training with other settings.
         KeyboardInterrupt: Ctrl-C; the next call continues the training.
     """
     begun = (folder / "config.yaml").exists()
-    trained = train_on_grid(recipe, folder, overrides=settings, resume=begun, workers=workers)
+    trained = train_on_grid(recipe, folder, overrides=settings, resume=begun)
     if trained.interrupted:
         raise KeyboardInterrupt
     return trained

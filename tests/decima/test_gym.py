@@ -17,15 +17,14 @@ from numpy.typing import NDArray
 
 from decima.cli.main import cli
 from decima.evaluation.conditions import Conditions
-from decima.gym import IDS, as_grid_scheduler, as_scheduler
+from decima.gym import IDS, as_scheduler
 from decima.schedulers.base import SchedulerError
-from decima.schedulers.grid import play
-from simulator import DECIMA_SIM, ClusterConfig, ClusterEnv, ExecutorClass, Grid, GridConfig, GridEnv, run_episode
+from simulator import DECIMA_SIM, ClusterConfig, ClusterEnv, ExecutorClass, run_episode
 from simulator.cluster.views import FlatView, MakeView, PaddedView
 from tests.cases import cases
 from tests.decima.cli.commands import assert_one_line_error
 from tests.simulator.cluster.build import chain, job, jobs, stage
-from workloads import DISTRIBUTIONS, draw_jobs, embedded_tpch, open_workload, poisson_arrivals, synthetic_profiles
+from workloads import embedded_tpch, open_workload, poisson_arrivals, synthetic_profiles
 from workloads.attributes import JobAttributes, Tenant
 
 ROOT = Path(__file__).parents[2]
@@ -159,29 +158,6 @@ def test_flat_views_may_leave_idling_out_and_refuse_what_does_not_fit() -> None:
 @cases("config", FEW, ClusterConfig(executor_classes=(ExecutorClass(2, memory=0.5), ExecutorClass(3, memory=1.0))))
 def test_gymnasiums_checker_finds_nothing_in_the_flat_view(config: ClusterConfig) -> None:
     check_env(gymnasium.make("decima/Cluster-v0", config=config, view=FlatView).unwrapped)
-
-
-def test_a_policy_on_grids_does_what_it_does_in_the_environment() -> None:
-    drawn = draw_jobs(DISTRIBUTIONS["code"], load=1.2, steps=12, sets=5, seed=3)
-
-    def choose(pictures: NDArray[Any], masks: NDArray[np.bool_]) -> NDArray[np.int64]:
-        assert masks[..., :-1].any(axis=-1).all()
-        return masks.argmax(axis=-1) if masks.ndim > 1 else np.int64(masks.argmax())  # type: ignore[return-value]
-
-    record = play(Grid(GridConfig(), drawn), as_grid_scheduler(Predicting(choose)))
-    for number in range(5):
-        env = GridEnv()
-        picture, _ = env.reset(seed=0, options={"jobs": drawn[np.array([number])]})
-        over = False
-        while not over:
-            mask = env.action_masks()
-            action = choose(picture, mask) if mask[:-1].any() else np.int64(10)
-            picture, _, over, _, info = env.step(action)  # type: ignore[arg-type]
-        np.testing.assert_array_equal(record.start[number], info["record"].start[0])
-    asked = play(Grid(GridConfig(), drawn), as_grid_scheduler(lambda pictures, masks: masks.argmax(axis=1)))
-    np.testing.assert_array_equal(asked.start, record.start)
-    with pytest.raises(SchedulerError, match="integers below 11"):
-        play(Grid(GridConfig(), drawn), as_grid_scheduler(lambda pictures, masks: np.full(len(masks), 11)))
 
 
 MINE = """

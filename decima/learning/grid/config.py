@@ -27,11 +27,7 @@ class GridEpisodesSection(Section):
 
     sets: Count = described(100, "number of training sets of jobs")
     per_set: int = described(20, "number of episodes of each set", ge=2)
-    at_once: Count = described(25, "sets in one pass; limits memory")
-    lockstep: Count | None = described(
-        None,
-        "sets whose episodes run in lock-step, in one work item of a worker; null for all sets of a pass",
-    )
+    at_once: Count = described(25, "sets whose episodes run in lock-step, and form one pass; limits memory")
     fresh: bool = described(False, "whether each iteration draws new sets")
     mask: Mask = described(
         "startable",

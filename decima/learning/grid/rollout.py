@@ -7,26 +7,23 @@ job does not advance the clock, and causes no discount.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from decima.learning.cluster.advantages import accumulate
-from decima.policy.grid import GridActor, GridView, build_actor, look
+from decima.policy.grid import GridView, look
 from simulator.grid.grid import Grid
 
 if TYPE_CHECKING:
-    from decima.learning.grid.config import DeepRMConfig
     from decima.policy.grid_config import Mask
     from simulator.grid.record import GridRecord
-    from workloads.grid_jobs import JobSets
 
 __all__ = [
-    "BASELINES", "GridEpisodes", "GridSamples", "action_baseline", "join", "n_step_returns", "no_baseline",
-    "returns_to_go", "roll_out", "roll_out_sets", "time_baseline",
+    "BASELINES", "GridEpisodes", "GridSamples", "action_baseline", "n_step_returns", "no_baseline",
+    "returns_to_go", "roll_out", "time_baseline",
 ]  # fmt: skip
 
 
@@ -126,64 +123,6 @@ def _samples(views: Sequence[GridView], action: NDArray[np.int64] | None = None)
         pictures=np.concatenate(pictures),
         allowed=None if masks[0] is None else np.concatenate(masks),
         action=action,
-    )
-
-
-def roll_out_sets(
-    weights: dict[str, NDArray[np.float32]], config: DeepRMConfig, work: tuple[JobSets, np.random.Generator]
-) -> GridEpisodes:
-    """Run the episodes of some job sets with a network of the given weights; a work item."""
-    sets, random = work
-    with torch.device("meta"):  # without initialisation, which would draw random numbers
-        network = build_actor(config.policy)
-    # Copies, since Ray's arrays are read-only.
-    network.load_state_dict({name: torch.tensor(array) for name, array in weights.items()}, assign=True)
-    grid = Grid(config.grid, sets[np.repeat(np.arange(len(sets)), config.episodes.per_set)])
-    mask = config.episodes.mask
-    actor = GridActor(network, random, mask=mask)
-    return roll_out(grid, actor.decide, mask, keep_states=config.update.algorithm == "a2c")
-
-
-def join(parts: Sequence[GridEpisodes], jobs: JobSets) -> GridEpisodes:
-    """Join groups of episodes as if they had run in one lock-step.
-
-    Args:
-        parts: groups of episodes, in order.
-        jobs: job sets of all episodes.
-    """
-    length = max(len(part.rewards) for part in parts)
-    rewards = [np.pad(part.rewards, ((0, length - len(part.rewards)), (0, 0))) for part in parts]
-    clock = [np.pad(part.clock, ((0, length + 1 - len(part.clock)), (0, 0)), mode="edge") for part in parts]
-    names = ("start", "machine", "dropped", "num_entered", "clock")
-    columns: dict[str, Any] = {
-        name: np.concatenate([getattr(part.record, name) for part in parts]) for name in names
-    }
-    firsts = np.cumsum([0, *(part.rewards.shape[1] for part in parts)])[:-1]
-    states = [part.states for part in parts if part.states is not None]
-    return GridEpisodes(
-        choices=_join([part.choices for part in parts], firsts),
-        rewards=np.concatenate(rewards, axis=1),
-        clock=np.concatenate(clock, axis=1),
-        record=replace(parts[0].record, jobs=jobs, **columns),
-        states=_join(states, firsts) if states else None,
-    )
-
-
-def _join(parts: Sequence[GridSamples], firsts: NDArray[np.int64]) -> GridSamples:
-    """Join samples of groups, whose first episodes have the indices ``firsts`` in the result."""
-    if len(parts) == 1 and parts[0].pictures.flags.writeable:  # Ray's arrays are read-only: PyTorch warns
-        return parts[0]
-    order = np.argsort(np.concatenate([part.step for part in parts]), kind="stable")
-
-    def column(arrays: Sequence[Any]) -> Any:
-        return None if arrays[0] is None else np.concatenate(arrays)[order]
-
-    return GridSamples(
-        step=column([part.step for part in parts]),
-        episode=column([part.episode + first for part, first in zip(parts, firsts, strict=True)]),
-        pictures=column([part.pictures for part in parts]),
-        allowed=column([part.allowed for part in parts]),
-        action=column([part.action for part in parts]),
     )
 
 

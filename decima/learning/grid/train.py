@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from decima.evaluation.grid import TRAINING_SEED, evaluate, heuristics_for, make_grid_scheduler
 from decima.evaluation.metrics import GRID_METRICS, compare_metrics
 from decima.learning import metrics
-from decima.learning.checkpoint import copy_weights
 from decima.learning.cluster.clone import clone_epochs
 from decima.learning.cluster.reinforce import policy_gradient
 from decima.learning.grid.config import RECIPES, DeepRMConfig
@@ -28,11 +27,9 @@ from decima.learning.grid.rollout import (
     BASELINES,
     GridEpisodes,
     GridSamples,
-    join,
     n_step_returns,
     returns_to_go,
     roll_out,
-    roll_out_sets,
 )
 from decima.learning.loop import TrainingLoop, take_step
 from decima.learning.metrics import IterationReport, TrainingResult, Validation
@@ -66,26 +63,16 @@ FRESH = 10_000_000
 class GridTraining(TrainingLoop[DeepRMConfig]):
     """Training run on DeepRM's grid, see ``TrainingLoop``.
 
-    More than one worker requires ``episodes.lockstep``. Results are means on the validation sets by measure, see
-    ``decima.evaluation.metrics.GRID_METRICS``.
+    Results are means on the validation sets by measure, see ``decima.evaluation.metrics.GRID_METRICS``.
 
     Raises:
         WorkloadError: the jobs cannot be drawn, or do not fit the grid.
         ConfigError: the grid is not possible.
-        TrainingError: several workers without ``episodes.lockstep``, or see ``TrainingLoop``.
+        TrainingError: there are no jobs, or see ``TrainingLoop``.
     """
 
     METRICS = metrics.GRID_METRICS
     NAME = "deeprm"
-
-    def __init__(
-        self, config: DeepRMConfig, out: str | Path, *, workers: int | str = 1, **options: Any
-    ) -> None:
-        if str(workers) != "1" and config.episodes.lockstep is None:
-            raise TrainingError(
-                "episodes.lockstep: expected a number, such as 5, for several workers: without it all sets run together"
-            )
-        super().__init__(config, out, workers=workers, **options)
 
     def _build(self) -> None:
         config, update = self.config, self.config.update
@@ -132,7 +119,7 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
         random = random_stream(self.config.seed, RandomStream.POLICY, iteration)
         tally = _Tally()
         for first in range(0, len(jobs), episodes.at_once):
-            run = self._roll_out(jobs[first : first + episodes.at_once], iteration, first, random)
+            run = self._roll_out(jobs[first : first + episodes.at_once], random)
             self._learn_from(run, random, tally)
             last = first + episodes.at_once >= len(jobs)
             if tally.pending and (last or self.config.update.step == "group"):
@@ -141,26 +128,15 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
                 tally.pending = 0
         return {**tally.metrics(), "learning_rate": rates["actor"], "iteration_cpu_s": self.cpu_s - begun_s}
 
-    def _roll_out(
-        self, sets: JobSets, iteration: int, first: int, random: np.random.Generator
-    ) -> GridEpisodes:
-        """Run the episodes of some sets; ``first`` is the index of the first set in the iteration.
+    def _roll_out(self, sets: JobSets, random: np.random.Generator) -> GridEpisodes:
+        """Run the episodes of some job sets in lock-step."""
+        grid = Grid(self._grid, sets[np.repeat(np.arange(len(sets)), self.config.episodes.per_set)])
+        actor = self._scheduler(random)
+        return roll_out(grid, actor.decide, actor.mask, keep_states="critic" in self.networks)
 
-        A single lock-step draws from ``random``; of several, each draws from its own random stream.
-        """
-        size, per_set = self.config.episodes.lockstep, self.config.episodes.per_set
-        work = [(sets, random)]
-        if size is not None:
-            work = [
-                (
-                    sets[place : place + size],
-                    random_stream(self.config.seed, RandomStream.POLICY, iteration, first + place),
-                )
-                for place in range(0, len(sets), size)
-            ]
-        weights = {name: weight.numpy() for name, weight in copy_weights(self._actor).items()}
-        parts = self._map(partial(roll_out_sets, weights), work)
-        return join(parts, sets[np.repeat(np.arange(len(sets)), per_set)])
+    def _scheduler(self, random: np.random.Generator) -> GridActor:
+        """Return the policy as a scheduler; episodes run on the CPU."""
+        return GridActor(copy.deepcopy(self._actor).cpu(), random, mask=self.config.episodes.mask)
 
     def _learn_from(self, run: GridEpisodes, random: np.random.Generator, tally: _Tally) -> None:
         """Accumulate the policy gradient of the episodes of a pass, and fit the critic.
@@ -279,8 +255,7 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
 
     def _validate(self) -> Validation:
         random = random_stream(self.config.seed, RandomStream.POLICY, VALIDATED)
-        network = copy.deepcopy(self._actor).cpu()
-        means = self._means(GridActor(network, random, mask=self.config.episodes.mask))
+        means = self._means(self._scheduler(random))
         objective = self._objective(means)
         best = min(map(self._objective, self._reference.values()))
         measured = {f"validation_{name}": value for name, value in means.items()}
@@ -305,9 +280,6 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
             "shown": ["slowdown", "completion", "waiting"],
             "results": results,
         }
-
-    def _shared(self) -> DeepRMConfig:
-        return self.config
 
     def _write(self, path: Path, network: nn.Module, about: Mapping[str, Any]) -> None:
         save_network(path, network, self.config.policy, about)
@@ -386,7 +358,6 @@ def train_on_grid(
     overrides: Sequence[str] = (),
     resume: bool = False,
     device: str = "cpu",
-    workers: int | str = 1,
     command: str = "",
     on_iteration: Callable[[IterationReport], None] | None = None,
     on_progress: Progress = silent,
@@ -414,5 +385,5 @@ def train_on_grid(
         config = read_settings(DeepRMConfig, RECIPES, config, overrides)
     elif overrides:
         raise TrainingError("overrides need the name of a recipe or a file as config")
-    training = GridTraining(config, out, resume=resume, device=device, workers=workers, command=command)
+    training = GridTraining(config, out, resume=resume, device=device, command=command)
     return training.run(on_iteration, on_progress)

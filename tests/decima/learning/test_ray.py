@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,8 @@ import numpy as np
 import pytest
 
 from decima.evaluation.comparison import Comparison
-from decima.learning import ClusterTraining, GridTraining, IterationReport, read_config
-from decima.learning.grid.config import RECIPES, DeepRMConfig
-from decima.learning.loop import POLICY, TrainingLoop
-from decima.settings import read_settings
+from decima.learning import ClusterTraining, IterationReport, read_config
+from decima.learning.loop import POLICY
 from tests.decima.evaluation.examples import comparison
 from tests.decima.learning.examples import assert_same_run
 from tests.decima.workers.ray_cluster import NEEDS_RAY, client_server, ray_cluster
@@ -25,22 +23,11 @@ pytestmark = [pytest.mark.slow, NEEDS_RAY]
 ITERATIONS = 10
 #: Recipes with fewer iterations and episodes.
 BATCH = ["behaviour_cloning.sequences=4", "validation.sequences=4", "validation.every=2", "workload.jobs=5"]
-DEEPRM = [
-    "episodes.sets=20", "episodes.lockstep=5", "validation.sets=4", "validation.every=2", "jobs.steps=10",
-    "behaviour_cloning=null",
-]  # fmt: skip
-
-MakeTraining = Callable[[Path, int | str], TrainingLoop[Any]]
 
 
-def on_clusters(out: Path, workers: int | str) -> TrainingLoop[Any]:
+def on_clusters(out: Path, workers: int | str) -> ClusterTraining:
     config = read_config("batch", [f"iterations={ITERATIONS}", *BATCH])
     return ClusterTraining(config, out, workers=workers)
-
-
-def on_grids(out: Path, workers: int | str) -> TrainingLoop[Any]:
-    config = read_settings(DeepRMConfig, RECIPES, "deeprm", [f"iterations={ITERATIONS}", *DEEPRM])
-    return GridTraining(config, out, workers=workers)
 
 
 @pytest.fixture(autouse=True)
@@ -58,16 +45,14 @@ def _shut_down() -> None:
 def said(out: Path) -> dict[str, Any]:
     """Return the information in a policy file without times."""
     arrays = dict(np.load(out / POLICY))
-    (name,) = arrays.keys() & {"policy", "network"}
-    document = json.loads(str(arrays[name]))
+    document = json.loads(str(arrays["policy"]))
     assert document["about"].pop("training_cpu_s") > 0
     return dict(document)
 
 
-@pytest.mark.parametrize("make", [on_clusters, on_grids])
-def test_four_trainings_are_one(make: MakeTraining, tmp_path: Path) -> None:
+def test_four_trainings_are_one(tmp_path: Path) -> None:
     for name, workers in (("one", 1), ("two", 2), ("ray", "ray:2")):
-        make(tmp_path / name, workers).run()
+        on_clusters(tmp_path / name, workers).run()
     _shut_down()
     with ray_cluster(2) as nodes:
 
@@ -75,7 +60,7 @@ def test_four_trainings_are_one(make: MakeTraining, tmp_path: Path) -> None:
             if report.iteration == ITERATIONS // 2:
                 nodes[0].kill()
 
-        make(tmp_path / "lost", "ray").run(lose_one)
+        on_clusters(tmp_path / "lost", "ray").run(lose_one)
     for other in ("two", "ray", "lost"):
         assert_same_run(tmp_path / "one", tmp_path / other)
         assert said(tmp_path / "one") == said(tmp_path / other)

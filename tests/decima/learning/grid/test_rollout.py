@@ -28,15 +28,12 @@ def test_episodes_tell_what_was_seen_and_done(mask: Mask) -> None:
 
 
 @pytest.mark.parametrize("mask", ["all", "startable"])
-@pytest.mark.parametrize("lockstep", [1, 2, 5, None])
-def test_what_ran_apart_is_joined_as_if_it_had_run_in_one_lockstep(
-    mask: Mask, lockstep: int | None, tmp_path: Path
-) -> None:
+def test_a_pass_has_the_episodes_of_its_sets_with_all_states_for_the_critic(mask: Mask, tmp_path: Path) -> None:
     """Repeating the actions gives the same states and rewards."""
-    config = small(update={"algorithm": "a2c"}, episodes={"mask": mask, "lockstep": lockstep})
+    config = small(update={"algorithm": "a2c"}, episodes={"mask": mask})
     with GridTraining(config, tmp_path / "out").started() as training:
         jobs = training._jobs
-        run = training._roll_out(jobs, 0, 0, np.random.default_rng(0))
+        run = training._roll_out(jobs, np.random.default_rng(0))
     grid = Grid(config.grid, jobs[np.repeat(np.arange(3), 3)])
     choices, states = run.choices, run.states
     assert states is not None

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from decima.evaluation.grid import evaluate
-from decima.learning.grid import rollout as rollout_module
+from decima.learning.grid import train as train_module
 from decima.learning.grid.config import DeepRMConfig
 from decima.learning.grid.rollout import GridEpisodes, GridSamples, roll_out
 from decima.learning.grid.train import CLONING_SEED, VALIDATION_SEED, GridTraining
@@ -22,7 +22,6 @@ from decima.settings import TrainingError
 from simulator.grid import Grid
 from tests.cases import cases
 from tests.decima.learning.cluster.examples import merged
-from tests.decima.learning.examples import assert_same_run
 from tests.decima.learning.grid.examples import dense, mean_of_others, small
 from workloads import DISTRIBUTIONS, JobDistribution, RandomStream, random_stream
 
@@ -254,7 +253,7 @@ def test_jobs_are_the_same_in_all_iterations_or_always_new(
         met.append(grid.jobs.enter.tobytes() + grid.jobs.duration.tobytes())
         return roll_out(grid, *others, **options)
 
-    monkeypatch.setattr(rollout_module, "roll_out", spy)
+    monkeypatch.setattr(train_module, "roll_out", spy)
     learner = start(small(episodes={"fresh": fresh, "at_once": 3}))
     for iteration in range(3):
         learner.learn(iteration)
@@ -339,17 +338,7 @@ def test_behaviour_cloning_makes_the_choices_of_a_heuristic_likely(
     assert cloned.mean() < 1.05 * best.mean()
 
 
-@pytest.mark.usefixtures("other_process")
-def test_the_number_of_workers_does_not_show(tmp_path: Path) -> None:
-    config = small(iterations=2, update={"algorithm": "a2c"}, episodes={"at_once": 3, "lockstep": 1})
-    for workers in (1, 2):
-        GridTraining(config, tmp_path / str(workers), workers=workers).run()
-    assert_same_run(tmp_path / "1", tmp_path / "2")
-
-
 def test_trainings_that_cannot_begin(tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match=r"episodes\.lockstep: expected a number, such as 5"):
-        GridTraining(small(), tmp_path / "out", workers=2)
     rare = {"load": 0.01, "steps": 1}
     with pytest.raises(TrainingError, match="the training sets have no jobs"):
         GridTraining(small(jobs=rare), tmp_path / "out")
