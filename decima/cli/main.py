@@ -33,6 +33,7 @@ COMMANDS = {
     "serve": "serve:serve",
     "spark": "serve:spark",
     "train": "train:train",
+    "train-estimator": "workload:train_estimator",
     "tune": "search:tune",
     "workload": "workload:workload",
 }

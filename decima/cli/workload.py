@@ -1,4 +1,4 @@
-"""The commands ``decima workload``: import workload files from event logs and traces, and show workloads."""
+"""The commands ``decima workload``, for workload files from event logs and traces, and ``decima train-estimator``."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from decima.cli.options import (
     ABOVE_ZERO,
     ANY_NUMBER,
     AT_LEAST_ONE,
+    EXECUTORS,
     FILE,
     FLAG,
     SEED,
@@ -116,10 +117,68 @@ def spark(logs: Sequence[Path], out: Path, levels: str, parameters: Sequence[str
     with progress(PATIENCE_S) as update:
         predicted = predict_held_out(imported, on_step=partial(update, "predicting runs"))
     print_line(_trust(predicted))
+    print_line(_estimator_text(imported.workload.profiles))
     count, sequence = imported.workload.about["queries"], imported.workload.sequence
     came = "" if sequence is None else f", which arrive in {sequence.arrival_ms[-1] / 60_000:.1f} minutes,"
     profiles = count_text(len(imported.workload.profiles), "profile")
     print_line(f"{profiles} from {count_text(count, 'run')} of queries{came} in {out}")
+
+
+def _estimator_text(profiles: Sequence[JobProfile]) -> str:
+    """Say how well forests predict jobs without history of templates that they have not seen."""
+    from simulator.cluster.predictor import FEWEST_TEMPLATES, predictor_of
+
+    predictor = predictor_of(tuple(profiles))
+    if predictor is None:
+        return (
+            "jobs without history get typical task times: the jobs are of too few templates to learn from, "
+            f"at least {FEWEST_TEMPLATES} are needed"
+        )
+    return f"jobs without history, estimated from their DAGs: {predictor.accuracy}"
+
+
+@click.command("train-estimator")
+@click.argument("workload")
+@option("-o --out FILE.npz", FileToWrite(".npz"), "File to write.", required=True)
+@option(
+    "--executors",
+    EXECUTORS,
+    "Fit to the expected task times on this number of executors.  [default: to the mean task times of the jobs]",
+)
+def train_estimator(workload: str, out: Path, executors: int | None) -> None:
+    """Fit an estimator of jobs without history to the jobs of WORKLOAD.
+
+    WORKLOAD is a workload file, a folder of the published TPC-H profiles, tpch or synthetic. The option --estimator
+    takes the written model file. It predicts the task times of a job from its DAG and from numbers of tasks. Shows the
+    errors for jobs of templates that a forest has not seen; a template is all sizes of a query, and all jobs of the
+    same DAG with the same numbers of tasks.
+    """
+    import hashlib
+
+    from decima.outputs import check_file
+    from simulator.cluster.alone import known_profile
+    from simulator.cluster.config import ClusterConfig
+    from simulator.cluster.estimator_file import write_estimator
+    from simulator.cluster.predictor import FEWEST_TEMPLATES, predictor_of
+    from workloads.reading import read_bytes
+    from workloads.sources.open import open_workload
+
+    check_file(out)
+    profiles = open_workload(workload).profiles
+    if executors is not None:
+        cluster = ClusterConfig(executors)
+        profiles = tuple(known_profile(profile, cluster) for profile in profiles)
+    predictor = predictor_of(profiles)
+    if predictor is None:
+        raise click.UsageError(
+            f"{workload}: too few different jobs to learn from, at least {FEWEST_TEMPLATES} templates are needed"
+        )
+    source = Path(workload)
+    sha256 = hashlib.sha256(read_bytes(source)).hexdigest() if source.is_file() else ""
+    write_estimator(out, predictor, workload, sha256)
+    print_line(str(predictor.accuracy))
+    jobs = f"{count_text(predictor.jobs, 'job')} of {count_text(predictor.templates, 'template')}"
+    print_line(f"estimator of {jobs} in {out}")
 
 
 #: Minimum error of predictions, as a fraction, that is explained.
@@ -292,6 +351,7 @@ def live(log: Path, out: Path) -> None:
     live_jobs, left_out = live_workload(replayed(read_log(log)), out.name.split(".")[0])
     write_workload(out, live_jobs)
     omitted = count_text(left_out, "incomplete job")
+    print_line(_estimator_text(live_jobs.profiles))
     print_line(f"{count_text(len(live_jobs.profiles), 'profile')} in {out}, {omitted} omitted")
 
 

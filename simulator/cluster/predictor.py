@@ -29,6 +29,7 @@ from simulator.cluster.stage_times import (
     stage_features,
 )
 from simulator.compiled import compiled, inner
+from workloads.display import count_text
 from workloads.job import JobProfile
 
 __all__ = ["Accuracy", "Predictor", "predictor_of", "template_keys", "templates"]
@@ -67,6 +68,15 @@ class Accuracy:
     stage_sd: float
     within_50: float
     within_90: float
+
+    def __str__(self) -> str:
+        """Describe the errors in words; error factors are those of one standard deviation."""
+        return (
+            f"of {count_text(self.jobs, 'job')} whose template the forest has not seen, the work is off by a factor of "
+            f"{math.exp(self.work_sd):.2f} (standard deviation {self.work_sd:.2f} of its logarithm), the task time of a "
+            f"stage by {math.exp(self.stage_sd):.2f} ({self.stage_sd:.2f}); {self.within_50:.0%} are in the 50 % "
+            f"interval, {self.within_90:.0%} in the 90 % interval"
+        )
 
 
 @dataclass(frozen=True, eq=False)
