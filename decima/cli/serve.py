@@ -63,6 +63,14 @@ PORT = WholeRange(0, 65535)
 )
 @option("--host", TEXT, "Address to listen on.", "127.0.0.1", show_default=True)
 @option("--history", FILE, "Profiles of earlier jobs: a workload file of decima workload import spark.")
+@option(
+    "--estimator forest|typical|FILE",
+    TEXT,
+    "Estimates of jobs without history: forest predicts task times from the job's DAG, learned from the jobs of "
+    "--history; typical is their typical task time; FILE is a model file of decima train-estimator.",
+    "forest",
+    show_default=True,
+)
 @option("--shadow", FLAG, "Spark keeps its own order; the policy's decisions are only logged.")
 @option("--slots", EXECUTORS, "Number of slots of a cluster whose executors may move between applications.")
 @option(
@@ -105,6 +113,7 @@ def serve(
     address: str,
     host: str,
     history: Path | None,
+    estimator: str,
     shadow: bool,
     slots: int | None,
     pools_file: Path | None,
@@ -136,6 +145,8 @@ def serve(
     from decima.service.history import History
     from decima.service.server import DEFAULT_TOKEN_FILE, logging_to_stderr, read_token
     from decima.service.service import Service, Watcher
+    from simulator.cluster.config import open_estimator
+    from simulator.cluster.estimates import predictor_for
     from workloads.errors import did_you_mean
 
     if not faulthandler.is_enabled():  # a crash in compiled code leaves a traceback
@@ -173,11 +184,13 @@ def serve(
                 f"pool {pool}: schedulingMode FAIR has no effect, the pool's jobs are in the policy's order",
                 err=True,
             )
-    past_jobs = History()
+    fitted = open_estimator(estimator)
     if history is not None:
         from workloads.sources.open import open_workload
 
-        past_jobs = History.of(open_workload(history))
+        past_jobs = History.of(open_workload(history), fitted)
+    else:
+        past_jobs = History(predictor=predictor_for(fitted, ()))
     token = "" if no_token or tokens_file is not None else read_token(token_file or DEFAULT_TOKEN_FILE)
     tokens = certificate = tls = readers = None  # ``readers``: tokens of the page and of the metrics
     if tokens_file is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from decima.schedulers.guarantees import NO_GUARANTEES, Guarantees, guarded
 from decima.schedulers.guarded import Guarded
 from simulator.cluster.base import BaseCluster
 from simulator.cluster.episode import DecidesStages
+from simulator.cluster.estimates import Estimate
 from simulator.cluster.log import NOTHING_KEPT, Overruled
 from simulator.cluster.observation import Decision, Observation
 
@@ -49,7 +50,9 @@ class Explanation:
         offered: number of offered executors.
         source: index of the job that held the offered executors; -1 for free executors.
         jobs: live jobs; columns ``job`` (index in the sequence), ``name``, ``executors`` (held), ``tasks_left``,
-            ``work_left_s``, ``log_sd`` (uncertainty of the estimate), ``waited_s``.
+            ``work_left_s``, ``log_sd`` (uncertainty of the estimate), ``waited_s``; and, if the job was estimated from
+            its DAG at its arrival, else NaN, ``predicted_s`` (median of its work), ``predicted_low_s`` and
+            ``predicted_high_s`` (ends of the 50 % interval).
         stages: schedulable stages by descending probability; columns ``job``, ``stage`` (index in the job), ``name``,
             ``tasks`` (unclaimed), ``mean_s``, ``probability``.
         limits: parallelism limits of the chosen stage's job (of the most probable stage, if the executors are left
@@ -192,7 +195,7 @@ def explain(
         time_ms=seen.time_ms,
         offered=seen.offered,
         source=int(seen.job_id[seen.source]) if seen.source >= 0 else -1,
-        jobs=_jobs(seen),
+        jobs=_jobs(seen, cluster.estimates),
         stages=_stages(seen, graph, stages),
         limits=_limits(graph, limits, node),
         influences=_influences(network, graph, node),
@@ -313,7 +316,11 @@ def _node(graph: Graphs, probability: NDArray[np.float64], decision: Decision | 
     return int(node)
 
 
-def _jobs(seen: Observation) -> pd.DataFrame:
+def _jobs(seen: Observation, estimates: Sequence[Estimate]) -> pd.DataFrame:
+    predicted_ms = np.full((len(seen.jobs), 3), np.nan)
+    for row, job in enumerate(seen.job_id.tolist()):
+        if estimates and estimates[job].is_predicted:
+            predicted_ms[row] = estimates[job].first_work_ms, *estimates[job].work_interval_ms()
     left = np.bincount(seen.stage_job, seen.remaining_tasks, minlength=len(seen.jobs)).astype(np.int64)
     return pd.DataFrame(
         {
@@ -324,6 +331,11 @@ def _jobs(seen: Observation) -> pd.DataFrame:
             "work_left_s": seen.work_ms(seen.remaining_tasks) / 1000,
             "log_sd": seen.job_log_sd.copy(),
             "waited_s": (seen.time_ms - seen.job_arrival_ms) / 1000,
+            **dict(
+                zip(
+                    ("predicted_s", "predicted_low_s", "predicted_high_s"), predicted_ms.T / 1000, strict=True
+                )
+            ),
         }
     )
 

@@ -160,7 +160,8 @@ class Repeater:
 def _pack(job: LiveJob) -> tuple[object, ...]:
     """Return the attributes of a live job that watchers need, without estimates, which are large."""
     return (
-        *(job.message.id, job.number, job.arrival_ms, job.recognised, job.profile.parents, job.ids),
+        *(job.message.id, job.number, job.arrival_ms, job.recognised, job.predicted_ms, job.profile.parents),
+        job.ids,
         *(job.tasks, job.pending, job.running, job.done, job.ready, job.complete),
     )
 
@@ -171,13 +172,16 @@ def _unpack(
     number: int,
     arrival_ms: float,
     recognised: bool,
+    predicted_ms: tuple[float, float, float] | None,
     parents: tuple[tuple[int, ...], ...],
     ids: list[int | None],
     *lists: list[Any],
 ) -> LiveJob:
     edges = tuple((parent, stage) for stage, of_stage in enumerate(parents) for parent in of_stage)
     profile = estimated_profile((1,) * len(parents), edges)
-    job = LiveJob(messages[identifier], number, arrival_ms, profile, recognised, ids)
+    job = LiveJob(
+        messages[identifier], number, arrival_ms, profile, recognised, ids, predicted_ms=predicted_ms
+    )
     job.tasks, job.pending, job.running, job.done, job.ready, job.complete = lists
     return job
 

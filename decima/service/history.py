@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import networkx as nx
 
 from decima.service.protocol import JobMessage, StageMessage
-from simulator.cluster.config import Knowledge
-from simulator.cluster.estimates import typical_durations
+from simulator.cluster.config import FittedEstimator, Knowledge
+from simulator.cluster.estimates import predictor_for, typical_durations
 from workloads.arrivals import WorkPrior
 from workloads.job import JobProfile, TaskDurations
 from workloads.spark.names import without_run
@@ -41,6 +41,7 @@ class History:
         plans: operators of a physical plan -> names of profiles with this plan.
         knowledge: estimation errors of the profiles.
         prior: distribution of job sizes; by default estimated from ``profiles``, None without profiles.
+        predictor: source of estimates of jobs without history; None: they have typical task times.
     """
 
     def __init__(
@@ -49,8 +50,10 @@ class History:
         plans: dict[tuple[str, ...], list[str]] | None = None,
         knowledge: Knowledge = ERRORS,
         prior: WorkPrior | None = None,
+        predictor: FittedEstimator | None = None,
     ) -> None:
         self.knowledge = knowledge
+        self.predictor = predictor
         self._profiles = {profile.name: profile for profile in profiles}
         self.prior = prior
         self.typical = TaskDurations.constant(1.0)
@@ -66,8 +69,13 @@ class History:
                 self._by_size.setdefault(profile.num_stages, []).append(profile)
 
     @classmethod
-    def of(cls, workload: Workload) -> History:
-        """Return the history in a workload file. Plans come from the workload's field ``about["plans"]``."""
+    def of(cls, workload: Workload, estimator: str | FittedEstimator = "forest") -> History:
+        """Return the history in a workload file. Plans come from the workload's field ``about["plans"]``.
+
+        Args:
+            workload: the workload in the file.
+            estimator: estimator of jobs without history, see ``Knowledge``; ``forest`` is fitted to these jobs.
+        """
         plans: dict[tuple[str, ...], list[str]] = {}
         plans_by_name = workload.about.get("plans")
         for name, plan in (plans_by_name if isinstance(plans_by_name, dict) else {}).items():
@@ -75,7 +83,8 @@ class History:
                 plans.setdefault(tuple(plan), []).append(name)
         measured = {name: getattr(workload.imperfections, name) for name in ("job_error", "stage_error")}
         errors = {name: error for name, error in measured.items() if error is not None}
-        return cls(workload.profiles, plans, replace(ERRORS, **errors))
+        predictor = predictor_for(estimator, workload.profiles)
+        return cls(workload.profiles, plans, replace(ERRORS, **errors), predictor=predictor)
 
     def __len__(self) -> int:
         return len(self._profiles)

@@ -1,8 +1,9 @@
 """Live jobs of one driver: their state from the driver's messages, and estimates of their task durations.
 
-``simulator.cluster.estimates`` makes initial estimates from history, or from typical task durations for jobs without
-history. ``simulator.cluster.engine.posterior`` updates them with observed durations. A job keeps the same profile
-object until its estimated work changes by more than one step, since schedulers cache by profile.
+``simulator.cluster.estimates`` makes initial estimates: from history; for jobs without history from their DAGs, if the
+history has a predictor, else from typical task durations. ``simulator.cluster.engine.posterior`` updates them with
+observed durations. A job keeps the same profile object until its estimated work changes by more than one step, since
+schedulers cache by profile.
 """
 
 from __future__ import annotations
@@ -70,6 +71,8 @@ class LiveJob:
         belief: ``BELIEF`` [1], posterior of the job.
         rows: ``ESTIMATE`` [stages], posterior of the stages.
         first_work_ms: estimated work at arrival, ms.
+        predicted_ms: median and both ends of the 50 % interval of the job's work before any observation, ms, if it is
+            estimated from its DAG; else None.
     """
 
     message: JobMessage
@@ -94,6 +97,7 @@ class LiveJob:
     belief: NDArray[np.void] = field(init=False)
     rows: NDArray[np.void] = field(init=False)
     first_work_ms: float = math.nan
+    predicted_ms: tuple[float, float, float] | None = None
 
 
 class TrackedJobs:
@@ -187,7 +191,11 @@ class TrackedJobs:
                 job.ids[index] = stage.id
         else:
             future = _future_stages(message)
-            job.known, job.recognised = _reported_profile(message, future), False
+            predictor, name = self._history.predictor, message.name or ""
+            # Jobs of the same DAG share a profile, unless the predictor knows the template of a name.
+            if predictor is None or not predictor.has_template(name):
+                name = "estimated"
+            job.known, job.recognised = _reported_profile(message, future, name), False
             job.ids = [*(stage.id for stage in message.stages), *(None for _ in future)]
         job.ranks = [-1 if stage is None else ranks.get(stage, -1) for stage in job.ids]
 
@@ -204,7 +212,12 @@ class TrackedJobs:
             prior = self._prior.times(max(profile.work_ms, 1.0) / max(job.known.work_ms, 1.0))
             job.estimate = from_history(profile, prior, self._history.knowledge)
         else:
-            job.estimate = without_history(profile, self._prior, self._history.typical)
+            job.estimate = without_history(
+                profile, self._prior, self._history.typical, self._history.predictor
+            )
+        job.predicted_ms = None
+        if job.estimate.is_predicted:
+            job.predicted_ms = job.estimate.first_work_ms, *job.estimate.work_interval_ms()
         job.belief, job.rows = records(job.estimate)
         if math.isnan(job.first_work_ms):
             job.first_work_ms = job.estimate.first_work_ms
@@ -319,8 +332,8 @@ def _step(mean_ms: float) -> float:
     return round(STEP ** round(math.log(max(mean_ms, 1.0), STEP)), 3)
 
 
-def _reported_profile(job: JobMessage, future: Sequence[_FutureStage]) -> JobProfile:
-    """Return a profile with the reported and future stages, and their numbers of tasks."""
+def _reported_profile(job: JobMessage, future: Sequence[_FutureStage], name: str) -> JobProfile:
+    """Return a profile of this name with the reported and future stages, and their numbers of tasks."""
     index_of = {stage.id: index for index, stage in enumerate(job.stages)}
     edges = {
         (index_of[parent], index)
@@ -333,16 +346,18 @@ def _reported_profile(job: JobMessage, future: Sequence[_FutureStage]) -> JobPro
     }
     tasks = (*(max(stage.tasks, 1) for stage in job.stages), *(max(stage.tasks, 1) for stage in future))
     try:
-        return estimated_profile(tasks, tuple(sorted(edges)))
+        return estimated_profile(tasks, tuple(sorted(edges)), name)
     except WorkloadError as error:
         raise QuestionError(f"job {job.id!r}: {error}") from None
 
 
 @lru_cache(maxsize=2_000)
-def estimated_profile(tasks: tuple[int, ...], edges: tuple[tuple[int, int], ...]) -> JobProfile:
-    """Return the same profile object for equal stages and edges."""
+def estimated_profile(
+    tasks: tuple[int, ...], edges: tuple[tuple[int, int], ...], name: str = "estimated"
+) -> JobProfile:
+    """Return the same profile object for equal stages, edges and names."""
     return JobProfile(
-        "estimated",
+        name,
         tuple(StageProfile(num_tasks, TaskDurations.constant(1.0)) for num_tasks in tasks),
         np.array(edges, dtype=np.int64).reshape(-1, 2),
     )

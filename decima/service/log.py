@@ -25,7 +25,7 @@ from workloads.errors import DecimaError
 from workloads.reading import open_regular
 
 __all__ = [
-    "Answered", "DecisionLog", "Left", "Line", "LogError", "Question", "Refused", "Started", "Welcomed",
+    "Answered", "DecisionLog", "Estimated", "Left", "Line", "LogError", "Question", "Refused", "Started", "Welcomed",
     "read_log",
 ]  # fmt: skip
 
@@ -52,7 +52,7 @@ class Started(_Line):
 
     event: Literal["started"] = "started"
     format: Literal["decima-service-log"] = "decima-service-log"
-    version: Literal[1, 2] = 2
+    version: Literal[1, 2, 3] = 3
     policy: str
     shadow: bool
     time_ms: float
@@ -111,6 +111,20 @@ class Question(_Line):
     gone: Annotated[tuple[str, ...], _UP_TO_FIRST] = ()
 
 
+class Estimated(_Line):
+    """Estimated work (executor time) of a job without history, from its DAG, before any task has finished.
+
+    Attributes:
+        work_ms: median of the work, ms.
+        low_ms, high_ms: ends of the interval that contains the work with a probability of 50 %, ms.
+    """
+
+    job: str
+    work_ms: float
+    low_ms: float
+    high_ms: float
+
+
 class Answered(_Line):
     """The answer to the driver's last question.
 
@@ -120,6 +134,8 @@ class Answered(_Line):
         took_ms: time from the question to the answer, ms.
         policy_ms: time spent in the policy, ms.
         failure: reason why the policy failed, else null; ``answer`` then keeps Spark's own order.
+        estimates: jobs that are estimated from their DAGs, when they are new or their DAGs have changed; null for
+            none.
     """
 
     event: Literal["answered"] = "answered"
@@ -129,6 +145,7 @@ class Answered(_Line):
     took_ms: float
     policy_ms: float
     failure: str | None = None
+    estimates: Annotated[tuple[Estimated, ...], _UP_TO_FIRST] | None = None
 
 
 class _Asked(_Line):
@@ -194,6 +211,7 @@ class DecisionLog(Watcher):
     def __init__(self, path: Path, policy: str, shadow: bool = False) -> None:
         self._path = path
         self._last: dict[int, tuple[tuple[ExecutorMessage, ...], dict[str, JobMessage]]] = {}
+        self._predicted: dict[int, dict[str, tuple[float, float, float]]] = {}
         cut = _is_cut(path)
         try:
             # Without blocking, opening a pipe that no process reads fails at once.
@@ -217,7 +235,7 @@ class DecisionLog(Watcher):
 
     def welcomed(self, driver: Connected) -> None:
         """Write that a driver has connected."""
-        self._last[driver.number] = ((), {})
+        self._last[driver.number], self._predicted[driver.number] = ((), {}), {}
         about = {name: getattr(driver.hello, name) for name in ("application", "name", "spark")}
         self.write(Welcomed(driver=driver.number, **about, time_ms=_now_ms()))
 
@@ -245,6 +263,9 @@ class DecisionLog(Watcher):
         decided = driver.decided
         assert decided is not None
         ids = [job.message.id for job in decided.jobs]
+        before = self._predicted[driver.number]
+        predicted = {job.message.id: job.predicted_ms for job in decided.jobs if job.predicted_ms is not None}
+        self._predicted[driver.number] = predicted
         self.write(
             Answered.model_construct(
                 driver=driver.number,
@@ -263,12 +284,18 @@ class DecisionLog(Watcher):
                 took_ms=round(driver.took_ms, 3),
                 policy_ms=round(decided.policy_ms, 3),
                 failure=decided.failure or None,
+                estimates=tuple(
+                    Estimated.model_construct(job=job, work_ms=work_ms, low_ms=low_ms, high_ms=high_ms)
+                    for job, (work_ms, low_ms, high_ms) in predicted.items()
+                    if before.get(job) != predicted[job]
+                )
+                or None,
             )
         )
 
     def left(self, driver: Connected) -> None:
         """Write that a driver has disconnected."""
-        del self._last[driver.number]
+        del self._last[driver.number], self._predicted[driver.number]
         self.write(Left(driver=driver.number, time_ms=_now_ms()))
 
     def refused(self, reason: str) -> None:
@@ -341,7 +368,7 @@ def _is_cut(path: Path) -> bool:
         raise ServeError(f"{path}: {_NO_LOG}; the file is left unchanged") from None
 
 
-_NO_LOG = "not a log of decima serve of version 1 or 2"
+_NO_LOG = "not a log of decima serve of version 1 to 3"
 
 
 def _now_ms() -> float:

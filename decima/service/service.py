@@ -286,7 +286,9 @@ class Service:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._make_scheduler = make_scheduler
-        self._history = history or History()
+        self._history = History() if history is None else history  # one without profiles may have a predictor
+        if self._history.predictor is not None:
+            self._history.predictor.warm_up()
         self._token, self._tokens = token.encode(), tokens
         self._shadow = shadow
         self._pools = pools

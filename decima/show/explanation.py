@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -112,6 +113,14 @@ def notes(explanation: Explanation) -> list[str]:
         f"The policy: {_decision(explanation, explanation.chosen)}.",
         f"{explanation.rule}: {_decision(explanation, explanation.by_rule)}.",
     ]
+    chosen = {choice[0] for choice in _choices(explanation).values() if choice is not None}
+    for job in explanation.jobs.to_dict("records"):
+        if job["job"] in chosen and not math.isnan(job["predicted_s"]):
+            work, low, high = (job[f"predicted_{name}s"] for name in ("", "low_", "high_"))
+            what.append(
+                f"Job {job['job']} ({job['name']}) is unknown: estimated {work:.3g} s of work, between {low:.3g} and "
+                f"{high:.3g} with a probability of 50 %, from its DAG."
+            )
     if not explanation.differs:
         what.append("Policy and rule decide alike here.")
     if explanation.guarded:

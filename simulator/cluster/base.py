@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any, Self
 
@@ -82,6 +83,11 @@ class BaseCluster(ABC):
         self._changes: list[tuple[int, float, bool]] = []  # executors, times in ms, whether they joined
         self._reward = RewardMeter(config, self.sequence, self._deadline_ms)
         self._reward.follow(self._idleness)
+
+    @property
+    def estimates(self) -> Sequence[Estimate]:
+        """Estimates of all jobs at their arrival; empty if schedulers know the exact values."""
+        return self._estimates
 
     @property
     def done(self) -> bool:

@@ -129,6 +129,14 @@ class FittedEstimator(ABC):
     def predict(self, profile: JobProfile) -> Prediction | None:
         """Predict the task times of a job that has not run; None if the job is unlike all jobs of the fit."""
 
+    @abstractmethod
+    def has_template(self, name: str) -> bool:
+        """Return whether a job of this name is of a template of the fit."""
+
+    @abstractmethod
+    def warm_up(self) -> None:
+        """Load compiled code, so that the first prediction takes no longer than others."""
+
 
 def open_estimator(name: str) -> str | FittedEstimator:
     """Return an estimator by its name in ``ESTIMATORS``, which is returned unchanged, or by its file.

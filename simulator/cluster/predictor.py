@@ -30,7 +30,7 @@ from simulator.cluster.stage_times import (
 )
 from simulator.compiled import compiled, inner
 from workloads.display import count_text
-from workloads.job import JobProfile
+from workloads.job import JobProfile, StageProfile, TaskDurations
 
 __all__ = ["Accuracy", "Predictor", "predictor_of", "template_keys", "templates"]
 
@@ -72,10 +72,10 @@ class Accuracy:
     def __str__(self) -> str:
         """Describe the errors in words; error factors are those of one standard deviation."""
         return (
-            f"of {count_text(self.jobs, 'job')} whose template the forest has not seen, the work is off by a factor of "
-            f"{math.exp(self.work_sd):.2f} (standard deviation {self.work_sd:.2f} of its logarithm), the task time of a "
-            f"stage by {math.exp(self.stage_sd):.2f} ({self.stage_sd:.2f}); {self.within_50:.0%} are in the 50 % "
-            f"interval, {self.within_90:.0%} in the 90 % interval"
+            f"of {count_text(self.jobs, 'job')} whose template the forest has not seen, the work is off by a "
+            f"factor of {math.exp(self.work_sd):.2f} (standard deviation {self.work_sd:.2f} of its logarithm), the "
+            f"task time of a stage by {math.exp(self.stage_sd):.2f} ({self.stage_sd:.2f}); {self.within_50:.0%} are "
+            f"in the 50 % interval, {self.within_90:.0%} in the 90 % interval"
         )
 
 
@@ -114,6 +114,16 @@ class Predictor(FittedEstimator):
             stages, or a feature of a stage is out of bounds.
         """
         return _predict(self, profile)
+
+    def has_template(self, name: str) -> bool:
+        """Return whether a job of this name is of a template of the fit: the name without a size is known."""
+        return _name_key(name) in self.group
+
+    def warm_up(self) -> None:
+        """Load compiled code, so that the first prediction takes no longer than others."""
+        job = JobProfile("", (StageProfile(1, TaskDurations.constant(1.0)),))
+        self.forests[-1].log_ms(stage_features(job), num_tasks(job))
+        template_keys(job)
 
 
 @lru_cache(maxsize=5_000)
@@ -223,13 +233,16 @@ def template_keys(profile: JobProfile) -> tuple[int, int]:
     """Return hashes that identify the template of a job: of its name without a size, and of its DAG.
 
     The hash of a DAG with its numbers of tasks does not depend on the order of stages. It is that of the test of
-    Weisfeiler and Leman. Both hashes are the same in all processes and on all machines, unless the DAG hash is of
-    different numbers of tasks.
+    Weisfeiler and Leman. Both hashes are the same in all processes and on all machines.
     """
-    name = blake2b(_SIZE.sub("", profile.name).encode(errors="surrogatepass"), digest_size=8).digest()
     tasks = np.array([stage.num_tasks for stage in profile.stages], dtype=np.uint64)
     with np.errstate(over="ignore"):  # without compilation, NumPy warns when a number wraps
-        return int.from_bytes(name), int(_dag_hash(tasks, profile.edges))
+        return _name_key(profile.name), int(_dag_hash(tasks, profile.edges))
+
+
+def _name_key(name: str) -> int:
+    without_size = _SIZE.sub("", name)
+    return int.from_bytes(blake2b(without_size.encode(errors="surrogatepass"), digest_size=8).digest())
 
 
 @inner

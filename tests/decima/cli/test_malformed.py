@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -65,6 +66,13 @@ SETTINGS = "iterations: 2\ncluster: {executors: 5}\n"
 SERVED = '{"event":"started","format":"decima-service-log"}\n'
 
 
+def _estimator() -> bytes:
+    """Return a model file whose text says nothing; the states of a file differ before that."""
+    data = io.BytesIO()
+    np.savez(data, estimator=np.array("{}"))
+    return data.getvalue()
+
+
 def _event_log() -> bytes:
     lines = [json.dumps(event) for event in small_log().events]
     return ("\n".join(lines) + "\n").encode()
@@ -102,6 +110,15 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], tuple[str, ...]]] = {
             "deeprm compare --checkpoint it.npz", "deeprm train --out run --set start=it.npz",
             "benchmark --checkpoint it.npz --seeds 2",
             "replay --weights it.npz episode.json",
+        ),
+    ),
+    "estimator": (
+        "it.npz",
+        _estimator,
+        (
+            "compare --unknown 1 --estimator it.npz",
+            f"{SERVE} --policy fair --estimator it.npz", "train --out run --set cluster.estimator=it.npz",
+            "explain --unknown 1 --estimator it.npz",
         ),
     ),
     "checkpoint": (
@@ -373,7 +390,9 @@ def _necessary(command: click.Command, given: click.Option) -> list[str]:
     words = []
     for parameter in command.params:
         if parameter.required and parameter is not given:
-            value = "new.json" if parameter.name == "out" else "."
+            value = "."
+            if parameter.name == "out":
+                value = "new.npz" if command.name == "train-estimator" else "new.json"
             words += [*(parameter.opts[:1] if isinstance(parameter, click.Option) else ()), value]
     return words
 
@@ -420,6 +439,8 @@ SLIPS = {
     "compare --schedulers weightd-fair:-1": "weighted-fair",
     "compare --schedulers decima:embeded-batch": "embedded-batch",
     "compare --workload tcph": "tpch",
+    "compare --unknown 1 --estimator forrest": "forest",
+    "serve --no-token --spark unix:s --estimator typcal": "typical",
     "workload show sinthetic": "synthetic",
     "explain --policy genral": "general",
     "explain --rule sprt": "srpt",
@@ -505,6 +526,11 @@ SLIPS = {
     ("workload import wfcommons --out new.json", "Missing argument 'FILES...'"),
     ("workload import swf one.swf --out new.json --executor 0,1", "executor"),
     ("workload import swf one.swf --out new.json --from 5", "one.swf"),
+    ("train-estimator tpch", "Missing option '-o' / '--out'"),
+    ("train-estimator tcph -o new.npz", "(did you mean 'tpch'?)"),
+    ("train-estimator tpch -o new.json", "expected a name ending in .npz"),
+    ("train-estimator tpch -o absent/new.npz", "absent/new.npz"),
+    ("train-estimator tiny.json -o new.npz", "tiny.json: too few different jobs to learn from"),
     ("workload import swf one.swf --out new.txt", "new.txt"),
     # Decisions.
     ("explain --decision 1 --at 3", "--decision and --at exclude each other"),

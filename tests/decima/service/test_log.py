@@ -162,7 +162,7 @@ def test_a_service_goes_on_with_the_log_of_one_that_was_killed(tmp_path: Path) -
         ("", None),
         ("{}\n", "line 1: not a log of decima serve"),
         ('{"format":"decima-workload","version":1}\n', "line 1: not a log of decima serve"),
-        (FIRST.replace('"version":2', '"version":3'), "line 1: not a log of decima serve of version 1 or 2"),
+        (FIRST.replace('"version":3', '"version":4'), "line 1: not a log of decima serve of version 1 to 3"),
         (FIRST + '{"event":"left","driver":"x","time_ms":1}\n', "line 2: left.driver: "),
         (FIRST + "nonsense\n" * 2 + FIRST, "line 2: Invalid JSON"),
         (FIRST + 'nonsense\n{"event":"left","driver":1,"time_ms":1}\n', "line 2: Invalid JSON"),
@@ -523,7 +523,8 @@ def test_the_commands(tmp_path: Path) -> None:
     assert "1 of 2 answers with decisions (50%) served another job first than FIFO would" in result.stdout
     assert json.loads(figures.read_text())["answers"] == 3
     result = CliRunner().invoke(cli, ["workload", "import", "live", str(log), "--out", str(out)])
-    assert result.stdout == f"1 profile in {out}, 1 incomplete job omitted\n"
+    assert "the jobs are of too few templates to learn from" in result.stdout
+    assert result.stdout.endswith(f"1 profile in {out}, 1 incomplete job omitted\n")
     [profile] = read_workload(out).profiles
     assert profile.num_tasks == 2
     log.write_text("no log\n")

@@ -1,0 +1,192 @@
+"""Jobs without history are estimated from their DAGs, as in the simulator, whatever a driver says of them."""
+
+import itertools
+import pickle
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from decima.schedulers.srpt import Srpt
+from decima.service.answering import _pack, _unpack
+from decima.service.history import History
+from decima.service.jobs import LiveJob, TrackedJobs
+from decima.service.log import Answered, DecisionLog, Estimated, read_log
+from decima.service.protocol import JobMessage, StageMessage
+from decima.service.service import Driver, Service
+from simulator.cluster import stage_times
+from simulator.cluster.config import Knowledge
+from simulator.cluster.estimates import draw_estimates
+from simulator.cluster.estimator_file import read_estimator, write_estimator
+from simulator.cluster.predictor import MOST_STAGES, predictor_of
+from tests.cases import cases
+from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors, serving
+from workloads import JobProfile, JobSequence, embedded_tpch
+from workloads.sources.workload_file import Workload
+
+PAST = tuple(embedded_tpch(["2g", "20g"], list(range(1, 16))))
+#: Queries that are not in the history, and other sizes of queries that are.
+NEW = tuple(embedded_tpch(["20g"], [16, 18, 21, 22])) + tuple(embedded_tpch(["100g"], [3, 9]))
+
+
+@pytest.fixture(scope="module")
+def history() -> History:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stage_times, "TREES", 10)
+        return History.of(Workload(PAST))
+
+
+def a_message(profile: JobProfile, name: str | None) -> JobMessage:
+    """Return a driver's message about a job that has just arrived."""
+    stages = (
+        a_stage(index, "waiting" if parents else "ready", stage.num_tasks, parents=parents)
+        for index, (stage, parents) in enumerate(zip(profile.stages, profile.parents, strict=True))
+    )
+    return a_job(profile.name, *stages, name=name)
+
+
+def tracked(history: History, *messages: JobMessage) -> list[LiveJob]:
+    live = TrackedJobs(history, itertools.count(), itertools.count())
+    return live.update(a_state(1, *messages, having=executors(4)))
+
+
+@cases("from_file", False, True)
+def test_service_and_simulator_predict_the_same(from_file: bool, history: History, tmp_path: Path) -> None:
+    predictor = predictor_of(PAST)
+    assert predictor is not None
+    assert predictor is history.predictor
+    estimator: str = "forest"
+    if from_file:
+        estimator = str(tmp_path / "it.npz")
+        write_estimator(estimator, predictor)
+        history = History(PAST, predictor=read_estimator(estimator))
+    jobs = JobSequence(NEW, np.zeros(len(NEW)), library=PAST)
+    simulated = draw_estimates(jobs, Knowledge(unknown=1.0, estimator=estimator))
+    served = tracked(history, *(a_message(profile, profile.name) for profile in NEW))
+    for job, estimate in zip(served, simulated, strict=True):
+        assert not job.recognised
+        assert job.estimate.is_predicted
+        np.testing.assert_array_equal(job.estimate.task_ms, estimate.task_ms)
+        for name in ("log_work", "job_var", "stage_var"):
+            assert getattr(job.estimate, name) == getattr(estimate, name)
+        assert job.predicted_ms == (estimate.first_work_ms, *estimate.work_interval_ms())
+
+
+def test_an_interval_contains_the_work_of_half_of_the_jobs(history: History) -> None:
+    jobs = tracked(history, *(a_message(profile, None) for profile in NEW))
+    for job in jobs:
+        assert job.predicted_ms is not None
+        work_ms, low_ms, high_ms = job.predicted_ms
+        assert 0 < low_ms < work_ms < high_ms
+        assert low_ms * high_ms == pytest.approx(work_ms**2)
+        wider = job.estimate.work_interval_ms(2 * 0.6745)
+        assert np.log(wider[1] / wider[0]) == pytest.approx(2 * np.log(high_ms / low_ms))
+
+
+def test_jobs_of_one_dag_share_a_profile_unless_their_template_is_known(history: History) -> None:
+    query = PAST[2]
+    one, other, named = tracked(
+        history,
+        *(replace_id(a_message(query, name), str(index)) for index, name in enumerate(("a", "b", PAST[8].name))),
+    )
+    assert one.known is other.known is not named.known
+
+
+def replace_id(message: JobMessage, identifier: str) -> JobMessage:
+    return message.model_copy(update={"id": identifier, "plan": ("new",)})
+
+
+def test_a_job_whose_plan_changes_is_estimated_anew(history: History) -> None:
+    live = TrackedJobs(history, itertools.count(), itertools.count())
+    scan = a_stage(0, tasks=100)
+
+    def update(seq: int, *stages: StageMessage) -> LiveJob:
+        [job] = live.update(a_state(seq, a_job("new", *stages, name="new"), having=executors(4)))
+        return job
+
+    first = update(1, scan).predicted_ms
+    assert first is not None
+    assert update(2, scan.model_copy(update={"running": 5, "pending": 95})).predicted_ms == first
+    join = a_stage(1, "waiting", tasks=200, parents=(0,))
+    job = update(3, scan.model_copy(update={"done": 50, "pending": 50, "mean_ms": 77.0}), join)
+    assert job.predicted_ms != first
+    alone = tracked(history, a_job("new", scan, join, name="new"))[0]
+    assert job.predicted_ms == alone.predicted_ms
+    assert job.mean_ms[0] == pytest.approx(77.0, rel=0.05)  # finished tasks still count
+    coalesced = update(4, scan, join.model_copy(update={"tasks": 20, "pending": 20}))
+    assert coalesced.predicted_ms != alone.predicted_ms
+
+
+def test_without_a_predictor_jobs_have_typical_times() -> None:
+    [job] = tracked(History.of(Workload(PAST), "typical"), a_message(NEW[0], None))
+    assert not job.estimate.is_predicted
+    assert job.predicted_ms is None
+    assert len(set(job.mean_ms)) == 1
+
+
+def test_a_model_file_needs_no_history(history: History) -> None:
+    alone = History(predictor=history.predictor)
+    service = Service(Srpt, alone)
+    with serving(service) as where, Client(where) as client:
+        client.ask(a_state(1, a_message(NEW[0], None), having=executors(4)))
+        assert service._drivers[1].live._history is alone
+    [job] = tracked(pickle.loads(pickle.dumps(alone)), a_message(NEW[0], None))  # for the process that answers
+    expected = history.predictor.predict(job.known) if history.predictor is not None else None
+    assert expected is not None
+    np.testing.assert_array_equal(job.estimate.task_ms, expected.task_ms)
+
+
+@cases(
+    "stages",
+    [a_stage(0, tasks=200_000_000)],
+    [a_stage(number, tasks=1) for number in range(MOST_STAGES + 1)],
+    [a_stage(number, tasks=10**5, parents=tuple(range(number))) for number in range(90)],
+    [a_stage(0, "done", tasks=0)],
+    [],
+)
+@cases("name", "\x1b[31m\x00\u202e", "9" * 1024, "q" * 1000 + "1." * 10 + "g")
+def test_estimates_are_bounded_whatever_the_job_is(name: str, stages: list[StageMessage], history: History) -> None:
+    began_s = time.process_time()
+    [job] = tracked(history, a_job("1", *stages, name=name))
+    assert time.process_time() - began_s < 5
+    assert np.isfinite(job.mean_ms).all()
+    assert 0 < job.estimate.first_work_ms < 1e16
+    assert np.isfinite(job.log_sd).all()
+
+
+def test_jobs_of_many_stages_do_not_hold_up_an_answer(history: History) -> None:
+    jobs = [
+        a_job(str(number), *(a_stage(1_000 * number + stage, tasks=3) for stage in range(999)), name="new")
+        for number in range(5)
+    ]
+    driver = Driver(Srpt(), history, itertools.count(), itertools.count())
+    began_s = time.process_time()
+    driver.live.update(a_state(1, *jobs, having=executors(4)))
+    assert time.process_time() - began_s < 5
+
+
+def test_the_log_says_what_was_estimated_from_a_dag(history: History, tmp_path: Path) -> None:
+    log = DecisionLog(tmp_path / "it.jsonl", "srpt")
+    known, new = a_message(PAST[0], PAST[0].name), a_message(NEW[0], "new")
+    grown = new.model_copy(update={"stages": (*new.stages, a_stage(99, "waiting", tasks=7, parents=(0,)))})
+    with serving(Service(Srpt, history, watchers=[log])) as where, Client(where) as client:
+        for seq, jobs in enumerate([(known, new), (known, new), (known, grown)]):
+            client.ask(a_state(seq + 1, *jobs, having=executors(4)))
+    log.close()
+    estimates = [line.estimates for line in read_log(tmp_path / "it.jsonl") if isinstance(line, Answered)]
+    [[first], nothing, [second]] = estimates[0] or (), estimates[1], estimates[2] or ()
+    assert nothing is None
+    assert isinstance(first, Estimated)
+    assert first.job == second.job == new.id
+    [job] = tracked(history, new)
+    assert job.predicted_ms == (first.work_ms, first.low_ms, first.high_ms)
+    assert first != second
+
+
+def test_watchers_in_another_process_receive_estimates(history: History) -> None:
+    new = a_message(NEW[0], None)
+    [job] = tracked(history, new)
+    received = _unpack({new.id: new}, *pickle.loads(pickle.dumps(_pack(job))))
+    assert received.predicted_ms == job.predicted_ms
+    assert received.tasks == job.tasks
