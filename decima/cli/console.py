@@ -153,11 +153,11 @@ def end(message: str, status: int) -> NoReturn:
     sys.exit(status)
 
 
-def print_line(text: str, err: bool = False) -> None:
-    """Print a line to stdout or stderr, with visible control characters."""
+def print_line(text: str, err: bool = False, fg: str | None = None) -> None:
+    """Print a line to stdout or stderr, with visible control characters; ``fg``: its colour on a terminal."""
     from decima.outputs import visible
 
-    click.echo(visible(text), err=err)
+    click.secho(visible(text), err=err, fg=fg)
 
 
 def command_words(context: click.Context) -> list[str]:
@@ -207,6 +207,10 @@ def report(shown: Report, out: Path | None, json_file: Path | None) -> None:
         with atomic_path(json_file) as path:
             path.write_text(shown.json, encoding="utf-8")
     console = make_console()
+    for line in shown.lead:
+        print_line(line)
+    for line in shown.warnings:
+        print_line(line, fg="red")
     for table in shown.tables:
         console.print(table)
     for note in shown.notes:

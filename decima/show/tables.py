@@ -105,12 +105,23 @@ def metric_text(row: Mapping[str, float], name: str, unknown: str = "-") -> str:
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """All outputs of a command: tables, notes below them, JSON, and functions that draw pictures by file name."""
+    """All outputs of a command.
+
+    Attributes:
+        tables: tables of results.
+        notes: lines below the tables.
+        json: the results as JSON.
+        pictures: functions that draw pictures, by file name.
+        lead: first lines, above the tables.
+        warnings: lines between these lines and the tables, in red.
+    """
 
     tables: Sequence[Table]
     notes: Sequence[str]
     json: str
     pictures: Mapping[str, Callable[[], Figure]] = field(default_factory=dict)
+    lead: Sequence[str] = ()
+    warnings: Sequence[str] = ()
 
 
 def overruled_text(overruled: Sequence[Overruled]) -> str:

@@ -28,6 +28,7 @@ MOST_ROWS = 25
 
 def shown(what_if: WhatIf, command: str) -> Report:
     """Return the report of predictions; ``command`` is the command line that repeats them."""
+    check, *warnings = _check(what_if)
     return Report(
         tables=[
             _schedulers(what_if),
@@ -37,6 +38,8 @@ def shown(what_if: WhatIf, command: str) -> Report:
         notes=_notes(what_if),
         json=what_if.to_json(command=command),
         pictures={"what-if": partial(plot_what_if, what_if)},
+        lead=[check],
+        warnings=warnings,
     )
 
 
@@ -103,7 +106,7 @@ def _notes(what_if: WhatIf) -> list[str]:
     error, bias = what_if.held_out.error, what_if.held_out.bias
     delays_s = sorted({round(logged.cluster.moving_delay_ms / 1000, 2) for logged in what_if.logged})
     range_s = " to ".join(f"{delay:.3g}" for delay in (delays_s[:1] + delays_s[1:][-1:]))
-    notes = _check(what_if)
+    notes = []
     matters = sum(not logged.why_equal for logged in what_if.logged)
     if 0 < matters < len(what_if.logged):
         notes.append(f"The order of jobs matters in {matters} of {len(what_if.logged)} clusters.")
@@ -140,9 +143,7 @@ def _notes(what_if: WhatIf) -> list[str]:
                 "No query ran twice and alone: the ranges hold task noise only, not errors of the model."
             )
     else:
-        used = (
-            "; jobs have durations of this kind only on numbers of executors that their own run did not have"
-        )
+        used = "; jobs have such durations on the numbers of executors that their own run did not have"
         notes.append(
             f"Predictions of {len(what_if.held_out.runs)} single runs from the other runs of their query are off by "
             f"{error.mean:.1%} on average, bias {bias.mean:+.1%}{used * modelled}."
@@ -158,7 +159,10 @@ def _notes(what_if: WhatIf) -> list[str]:
 
 
 def _check(what_if: WhatIf) -> list[str]:
-    """Return lines about the difference between measured times and the simulation of the jobs as they ran."""
+    """Return a line about the difference between measured times and the simulation of the jobs as they ran.
+
+    A warning follows if the difference is large.
+    """
     table = what_if.as_it_ran()
     if table.empty:
         return [
@@ -179,10 +183,10 @@ def _check(what_if: WhatIf) -> list[str]:
     ]
     if max(abs(error), abs(worst)) > LARGEST_CHECKED:
         wrong = (np.abs(errors) > LARGEST_CHECKED).sum()
-        which = f"for {wrong} of {len(errors)} clusters" if len(errors) > 1 else "here"
+        which = f"for {wrong} of {len(errors)} clusters" if len(errors) > 1 else "at all"
         notes.append(
-            f"Do not rely on the predictions {which}: the simulation differs from the measured times by more than "
-            f"{LARGEST_CHECKED:.0%}."
+            f"Do not rely on the predictions below {which}: the simulation differs from the measured times by more "
+            f"than {LARGEST_CHECKED:.0%}."
         )
     return notes
 

@@ -48,7 +48,8 @@ class LoggedJobs:
             cluster also before an application's first submission, as its executors start while its driver prepares.
         profiles: profile of each job, with the durations of its own run. Schedulers see means over all runs of the
             query.
-        modelled: for each job and stage, parallelism levels without a measured duration of the own run, int64 [n].
+        modelled: for each job and stage, parallelism levels without a measured duration of the own run, int64 [n], if
+            the cluster has another number of executors than in the logs; else empty, as a job that ran is known.
         slots: task slots as executors came and left in the log, float64 [changes, 2], time in ms since 1970 and number
             from then on, ascending; empty if the cluster has all its executors at any time.
     """
@@ -198,6 +199,8 @@ def _logged(
         arrival_ms, runs = zip(*sorted(arrivals, key=lambda arrival: arrival[0]), strict=True)
         levels = LEVELS if len(applications) > 1 else (executors,) if executors else ()
         names = tuple(name_of[id(run)] for run in runs)
+        num_logged = max(_slots_over_time(applications).values(), default=0)
+        is_resized = executors is not None and executors != num_logged
         profiles, modelled = [], []
         for name, run in zip(names, runs, strict=True):
             profile = modelled_profile(model, QueryRuns((run,)), levels=levels, name=name)
@@ -208,7 +211,7 @@ def _logged(
             measured = run.tasks.groupby("stage")["level"].unique()
             modelled.append(
                 tuple(
-                    np.setdiff1d(stage.durations.levels, measured[index])
+                    np.setdiff1d(stage.durations.levels if is_resized else [], measured[index])
                     for index, stage in enumerate(profile.stages)
                 )
             )

@@ -1,10 +1,11 @@
 """Predictions of the JCTs of a Spark cluster's jobs under other schedulers, at the real arrival times.
 
 The simulator runs the jobs of event logs in Spark's own modes and under other schedulers. Task durations are uncertain.
-Hence each scheduler is simulated many times with different task noise. A job has the durations of its own run. For
-numbers of executors that the run did not have, durations come from a model; they are multiplied by an error with mean
-1, drawn for each query from the errors of cross-validated predictions (``held_out``). All schedulers have the same
-draws (common random numbers), so that shared uncertainty does not affect their differences.
+Hence each scheduler is simulated many times with different task noise. A job has the durations of its own run, without
+error. If the cluster is simulated with another number of executors than in the logs, durations on numbers of executors
+that the run did not have come from a model; they are multiplied by an error with mean 1, drawn for each query from the
+errors of cross-validated predictions (``held_out``). All schedulers have the same draws (common random numbers), so
+that shared uncertainty does not affect their differences.
 
 If one application ran all jobs of a cluster, its executors come as in the log. The jobs are also simulated as they ran:
 each application on its own executors, in its mode of Spark. The difference from the measured times is the error of the

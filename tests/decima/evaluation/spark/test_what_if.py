@@ -127,6 +127,21 @@ def test_errors_apply_where_the_own_run_has_no_durations(tmp_path: Path) -> None
     assert jct_ms(8, 1000, 1010, 990, 1000, 20_000) == pytest.approx(np.full((10, 10), modelled_ms), rel=0.1)
 
 
+def test_jobs_that_ran_have_no_error_whatever_the_errors_of_others(tmp_path: Path) -> None:
+    """Neither on a shared cluster, nor on as many executors as in the log."""
+    for app in ("one", "two"):
+        batches("FIFO", "spark://host:7077", app=app).write(tmp_path / "shared" / app)
+    batches("FIFO").write(tmp_path / "alone")
+    for logs, executors in (("shared", None), ("shared", 8), ("alone", None), ("alone", 4)):
+        imported = import_event_logs([tmp_path / logs], warm_ups=False)
+        logged = logged_jobs(imported, executors)
+        found = [
+            simulate_what_if(imported, held_out, logged, {"Spark FIFO": "fifo"}, num_draws=4).jct_ms["Spark FIFO"]
+            for held_out in (held_out_of(1000), held_out_of(1000, 1000, 9000, 200, 50_000))
+        ]
+        np.testing.assert_array_equal(*found)
+
+
 def late_executors() -> LogBuilder:
     """Return a log of a job of four tasks of 2 s, submitted at 2 s; executors come at 10 s and 11 s."""
     log = LogBuilder().job(0, [stage_info(0, 4)], at=2000).submit(0, 2000)
@@ -145,9 +160,10 @@ def test_executors_come_when_they_came(tmp_path: Path) -> None:
     [logged] = found.logged
     assert logged.waited_ms.tolist() == [8000]
     assert logged.cluster_in(slice(0, 1)).faults.capacity == ((0, 0), (8000, 1), (9000, 2))
-    notes = " ".join(shown(found, "x").notes)
+    report = shown(found, "x")
+    notes = " ".join(report.notes)
     assert "1 of 1 jobs arrived without any executor, and waited 8.0 s on average for the first one" in notes
-    assert "jobs take 13.0 s; measured: 13.0 s (+0.0%)" in notes
+    assert "jobs take 13.0 s; measured: 13.0 s (+0.0%)" in report.lead[0]
 
 
 def test_executors_that_were_released_come_again_as_in_the_log(tmp_path: Path) -> None:
@@ -251,10 +267,11 @@ def test_the_report_warns_of_a_simulation_that_differs_from_the_log(
     log = LogBuilder().executor("0").job(0, [stage_info(0, 1)], at=10_000).submit(0, 10_000)
     log.task(0, 0, "0", 10_000 + idle_ms, 30_000 + idle_ms).complete(0, 30_000 + idle_ms)
     _, found = simulated(log.job_end(0, 30_000 + idle_ms).end(90_000).write(tmp_path / "log"))
-    notes = shown(found, "x").notes
-    assert notes[0].startswith("Check: simulated as the logs say that they ran")
-    warning = "Do not rely on the predictions here: the simulation differs from the measured times by more than 15%."
-    assert (warning in notes) == is_wrong
+    report = shown(found, "x")
+    [check] = report.lead
+    assert check.startswith("Check: simulated as the logs say that they ran")
+    warning = "Do not rely on the predictions below at all: the simulation differs from the measured times by more than"
+    assert [line.startswith(warning) for line in report.warnings] == [True] * is_wrong
 
 
 def test_an_executor_that_left_before_another_came_is_no_slot_of_the_cluster(tmp_path: Path) -> None:
@@ -380,7 +397,7 @@ def test_jobs_under_the_plugin_are_not_compared(tmp_path: Path) -> None:
     assert np.isnan(found.as_it_ran_ms).all()
     assert found.as_it_ran().empty
     report = shown(found, "x")
-    assert report.notes[0].startswith("The simulation cannot be checked: no job ended under Spark's own schedulers")
+    assert report.lead[0].startswith("The simulation cannot be checked: no job ended under Spark's own schedulers")
     assert list(report.tables[0].columns[1].cells)[:2] == ["1.0", "-"]
 
 
