@@ -138,47 +138,72 @@ def _estimator_text(profiles: Sequence[JobProfile]) -> str:
 
 
 @click.command("train-estimator")
-@click.argument("workload")
+@click.argument("jobs", nargs=-1, required=True)
 @option("-o --out FILE.npz", FileToWrite(".npz"), "File to write.", required=True)
 @option(
     "--executors",
     EXECUTORS,
     "Fit to the expected task times on this number of executors.  [default: to the mean task times of the jobs]",
 )
-def train_estimator(workload: str, out: Path, executors: int | None) -> None:
-    """Fit an estimator of jobs without history to the jobs of WORKLOAD.
+def train_estimator(jobs: Sequence[str], out: Path, executors: int | None) -> None:
+    """Fit an estimator of jobs without history to JOBS.
 
-    WORKLOAD is a workload file, a folder of the published TPC-H profiles, tpch or synthetic. The option --estimator
-    takes the written model file. It predicts the task times of a job from its DAG and from numbers of tasks. Shows the
-    errors for jobs of templates that a forest has not seen; a template is all sizes of a query, and all jobs of the
-    same DAG with the same numbers of tasks.
+    JOBS are workload files, logs of decima serve (.jsonl), folders of the published TPC-H profiles, tpch or synthetic.
+    The option --estimator takes the written model file. It predicts the task times of a job from its DAG and from
+    numbers of tasks. Shows the errors for jobs of templates that a forest has not seen; a template is all sizes of a
+    query, and all jobs of the same DAG with the same numbers of tasks.
     """
-    import hashlib
-
     from decima.outputs import check_file
     from simulator.cluster.alone import known_profile
     from simulator.cluster.config import ClusterConfig
     from simulator.cluster.estimator_file import write_estimator
     from simulator.cluster.predictor import FEWEST_TEMPLATES, predictor_of
-    from workloads.reading import read_bytes
-    from workloads.sources.open import open_workload
 
     check_file(out)
-    profiles = open_workload(workload).profiles
+    profiles = tuple(profile for name in jobs for profile in _profiles(name))
     if executors is not None:
         cluster = ClusterConfig(executors)
         profiles = tuple(known_profile(profile, cluster) for profile in profiles)
     predictor = predictor_of(profiles)
     if predictor is None:
         raise click.UsageError(
-            f"{workload}: too few different jobs to learn from, at least {FEWEST_TEMPLATES} templates are needed"
+            f"{', '.join(jobs)}: too few different jobs to learn from, at least {FEWEST_TEMPLATES} templates are needed"
         )
-    source = Path(workload)
-    sha256 = hashlib.sha256(read_bytes(source)).hexdigest() if source.is_file() else ""
-    write_estimator(out, predictor, workload, sha256)
+    write_estimator(out, predictor, ", ".join(jobs), _sha256(jobs))
     print_line(str(predictor.accuracy))
-    jobs = f"{count_text(predictor.jobs, 'job')} of {count_text(predictor.templates, 'template')}"
-    print_line(f"estimator of {jobs} in {out}")
+    counts = f"{count_text(predictor.jobs, 'job')} of {count_text(predictor.templates, 'template')}"
+    print_line(f"estimator of {counts} in {out}")
+
+
+def _profiles(name: str) -> Sequence[JobProfile]:
+    """Return the jobs of a workload, or the complete jobs of a log of the service."""
+    from workloads.sources.open import open_workload
+
+    if not name.endswith(".jsonl"):
+        return open_workload(name).profiles
+    from decima.service.log import LogError, read_log
+    from decima.service.replay import replayed
+    from decima.service.summary import live_workload
+
+    drivers = replayed(read_log(Path(name)))
+    try:
+        return live_workload(drivers, name)[0].profiles
+    except LogError as error:
+        raise click.UsageError(f"{name}: {error}") from None
+
+
+def _sha256(names: Sequence[str]) -> str:
+    """Return the hash of the contents of all files, one after the other; empty without files."""
+    import hashlib
+
+    from workloads.reading import open_regular
+
+    digest, files = hashlib.sha256(), [Path(name) for name in names if Path(name).is_file()]
+    for path in files:
+        with open_regular(path) as file:
+            while block := file.read(2**20):
+                digest.update(block)
+    return digest.hexdigest() if files else ""
 
 
 #: Minimum error of predictions, as a fraction, that is explained.

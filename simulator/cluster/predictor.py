@@ -46,7 +46,9 @@ ONE_SD = 0.6827
 HALF_WIDTH_90 = 1.6449
 #: Smallest factor of the variance between the trees.
 SMALLEST_FACTOR = 0.1
-#: A size of the input at the end of a job's name, such as ``-100g``.
+#: Endings of a job's name: the number that importers give to further queries of the same name, such as `` (2)``; and a
+#: size of the input, such as ``-100g``.
+_NUMBER = re.compile(r" \(\d{1,9}\)$")
 _SIZE = re.compile(r"[-_ ]?\d{1,9}(\.\d{1,9})? ?[kmgt]b?$", re.IGNORECASE)
 
 
@@ -116,7 +118,7 @@ class Predictor(FittedEstimator):
         return _predict(self, profile)
 
     def has_template(self, name: str) -> bool:
-        """Return whether a job of this name is of a template of the fit: the name without a size is known."""
+        """Return whether a job of this name is of a template of the fit: the name without number and size is known."""
         return _name_key(name) in self.group
 
     def warm_up(self) -> None:
@@ -230,7 +232,7 @@ def _bounds(profiles: Sequence[JobProfile]) -> tuple[NDArray[np.float64], NDArra
 
 
 def template_keys(profile: JobProfile) -> tuple[int, int]:
-    """Return hashes that identify the template of a job: of its name without a size, and of its DAG.
+    """Return hashes that identify the template of a job: of its name without number and size, and of its DAG.
 
     The hash of a DAG with its numbers of tasks does not depend on the order of stages. It is that of the test of
     Weisfeiler and Leman. Both hashes are the same in all processes and on all machines.
@@ -241,8 +243,8 @@ def template_keys(profile: JobProfile) -> tuple[int, int]:
 
 
 def _name_key(name: str) -> int:
-    without_size = _SIZE.sub("", name)
-    return int.from_bytes(blake2b(without_size.encode(errors="surrogatepass"), digest_size=8).digest())
+    template = _SIZE.sub("", _NUMBER.sub("", name))
+    return int.from_bytes(blake2b(template.encode(errors="surrogatepass"), digest_size=8).digest())
 
 
 @inner

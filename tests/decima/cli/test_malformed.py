@@ -162,7 +162,7 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], tuple[str, ...]]] = {
         lambda: gzip.compress(f"; MaxProcs: 8\n{JOB}\n".encode(), mtime=0),
         ("deeprm compare --log it.swf.gz",),
     ),
-    "served": ("it.jsonl", SERVED.encode, ("replay-live it.jsonl",)),
+    "served": ("it.jsonl", SERVED.encode, ("replay-live it.jsonl", "train-estimator it.jsonl -o new.npz")),
     "profiles": (
         "tpch/2g/task_duration_1.npy",
         lambda: b"\x93NUMPY\x01\x00",

@@ -58,8 +58,9 @@ def test_sizes_of_a_query_and_equal_dags_are_one_template() -> None:
     index = np.argsort(order)
     reordered = JobProfile("other name", tuple(q21.stages[stage] for stage in order), index[q21.edges])
     more_tasks = replace(scaled(q21, tasks=3), name="another name")
-    keys = [template_keys(profile) for profile in (q7_small, q21, q7_large, reordered, more_tasks)]
-    assert templates(keys) == [0, 1, 0, 1, 2]
+    numbered = replace(scaled(q21, tasks=5), name="another name (12)")
+    keys = [template_keys(profile) for profile in (q7_small, q21, q7_large, reordered, more_tasks, numbered)]
+    assert templates(keys) == [0, 1, 0, 1, 2, 2]
 
 
 def test_times_that_follow_from_the_dag_are_predicted_for_other_dags() -> None:
