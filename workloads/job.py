@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -28,6 +29,7 @@ from workloads.errors import (
     check_number,
     check_one_of,
     check_whole,
+    described_value,
 )
 
 if TYPE_CHECKING:
@@ -43,6 +45,10 @@ _Number = TypeVar("_Number", np.int64, np.float64)
 
 #: Maximum number of tasks of a stage and of a sequence. In a running simulation, a task takes 40 bytes.
 MOST_TASKS = 200_000_000
+#: Maximum number of bytes or rows that a stage reads.
+MOST_BYTES = 10**18
+#: Maximum number of operators of a stage, and maximum length of an operator's name.
+MOST_OPERATORS, LONGEST_OPERATOR = 64, 100
 
 
 class Wave(IntEnum):
@@ -238,9 +244,11 @@ def _constant(fresh_ms: float, first_ms: float, rest_ms: float) -> TaskDurations
     return TaskDurations(np.array([ANY_LEVEL]), np.array([fresh_ms, first_ms, rest_ms], float), cells)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
 class StageProfile:
     """One stage: tasks that run the same code on different partitions, in parallel.
+
+    The size of the input and the operators are only used to predict the durations of jobs that have not run.
 
     Args:
         num_tasks: number of tasks, at least 1.
@@ -248,9 +256,15 @@ class StageProfile:
         name: display name; any string.
         cpu: number of cores that a task demands of its executor.
         memory: memory that a task demands of its executor, in the unit of the cluster's executor classes.
+        input_bytes: bytes that all tasks together read from storage, at most ``MOST_BYTES``; None if unknown.
+        input_rows: rows that they read from storage; None if unknown.
+        shuffle_bytes: bytes that they read from other stages; None if unknown.
+        operators: operators that a task runs, such as ``Scan parquet``, ``Filter`` and ``Exchange``: at most
+            ``MOST_OPERATORS`` names of at most ``LONGEST_OPERATOR`` characters; empty if unknown.
 
     Raises:
-        WorkloadError: there is no task, or a demand is negative or not finite.
+        WorkloadError: there is no task, a demand is negative or not finite, a size is not a whole number, or there are
+            too many operators, or one with a name that is empty, too long or has control characters.
     """
 
     num_tasks: int
@@ -258,6 +272,10 @@ class StageProfile:
     name: str = ""
     cpu: float = 1.0
     memory: float = 0.0
+    input_bytes: int | None = None
+    input_rows: int | None = None
+    shuffle_bytes: int | None = None
+    operators: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         num_tasks = check_whole(self.num_tasks, "the number of tasks", WorkloadError, 1, MOST_TASKS)
@@ -268,6 +286,11 @@ class StageProfile:
             demand = check_number(getattr(self, name), f"the {name} demand", WorkloadError)
             if not math.isfinite(demand) or demand < 0:
                 raise WorkloadError(f"the {name} demand must be finite and not negative, got {demand}")
+        for name in ("input_bytes", "input_rows", "shuffle_bytes"):
+            if (size := getattr(self, name)) is not None:
+                object.__setattr__(self, name, check_whole(size, name, WorkloadError, 0, MOST_BYTES))
+        if self.operators != ():
+            object.__setattr__(self, "operators", _checked_operators(self.operators))
 
     def __repr__(self) -> str:
         tasks = f"{count_text(self.num_tasks, 'task')} of {self.durations.mean_ms / 1000:.3g} s"
@@ -409,8 +432,9 @@ class JobProfile:
         """Build a job from a networkx graph: its nodes are stages, its edges lead from parents to children.
 
         Node attributes have the names of a stage's keys in a workload file. ``tasks`` and ``duration_ms`` (ms, in any
-        form that ``TaskDurations.parse`` reads) are required; ``cpu``, ``memory`` and ``name`` are optional. By default
-        a stage has the name of its node if that is a string. Stages are numbered in the order of ``graph.nodes``.
+        form that ``TaskDurations.parse`` reads) are required; ``cpu``, ``memory``, ``name``, ``input_bytes``,
+        ``input_rows``, ``shuffle_bytes`` and ``operators`` are optional. By default a stage has the name of its node if
+        that is a string. Stages are numbered in the order of ``graph.nodes``.
 
         Args:
             graph: the DAG; attributes of edges are ignored.
@@ -437,7 +461,8 @@ class JobProfile:
         """Return the DAG as a networkx graph, from which ``from_networkx`` builds an equal job.
 
         Its name is that of the job. Nodes are the numbers of the stages, with the attributes ``name`` (str), ``tasks``
-        (int), ``duration_ms`` (``TaskDurations``, ms), ``cpu`` and ``memory`` (float).
+        (int), ``duration_ms`` (``TaskDurations``, ms), ``cpu`` and ``memory`` (float), and what is known of bytes, rows
+        and operators.
         """
         from workloads.networkx_jobs import to_networkx
 
@@ -448,6 +473,19 @@ class JobProfile:
         for edge in self.edges.tolist():
             lists[edge[of]].append(edge[other])
         return tuple(tuple(sorted(neighbours)) for neighbours in lists)
+
+
+def _checked_operators(values: Any) -> tuple[str, ...]:
+    operators = check_all(values, str, "operators", WorkloadError)
+    if len(operators) > MOST_OPERATORS:
+        raise WorkloadError(f"operators: expected at most {MOST_OPERATORS} names, got {len(operators)}")
+    for index, name in enumerate(operators):
+        if not 0 < len(name) <= LONGEST_OPERATOR or not name.isprintable():
+            raise WorkloadError(
+                f"operators[{index}]: expected 1 to {LONGEST_OPERATOR} printable characters, "
+                f"got {described_value(name)}"
+            )
+    return tuple(map(sys.intern, operators))  # the stages of a workload have few different operators
 
 
 def _frozen_array(value: ArrayLike, dtype: type[_Number], what: str) -> NDArray[_Number]:

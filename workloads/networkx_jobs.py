@@ -13,6 +13,9 @@ from workloads.job import JobProfile, StageProfile, TaskDurations
 
 __all__ = ["from_networkx", "to_networkx"]
 
+#: Optional attributes of a node that a stage may lack, besides its demands and its name.
+_READ = ("input_bytes", "input_rows", "shuffle_bytes", "operators")
+
 
 def from_networkx(graph: nx.DiGraph[Any], name: str | None = None) -> JobProfile:
     """Build a job from a graph, see ``JobProfile.from_networkx``."""
@@ -42,6 +45,7 @@ def to_networkx(job: JobProfile) -> nx.DiGraph[int]:
             duration_ms=stage.durations,
             cpu=stage.cpu,
             memory=stage.memory,
+            **{key: value for key in _READ if (value := getattr(stage, key)) not in (None, ())},
         )
     graph.add_edges_from(job.edges.tolist())
     return graph
@@ -50,7 +54,9 @@ def to_networkx(job: JobProfile) -> nx.DiGraph[int]:
 def _stage_of(node: Any, attributes: Mapping[str, Any]) -> StageProfile:
     """Return the stage that the attributes of a node describe."""
     for key in attributes:
-        check_one_of(key, ("tasks", "duration_ms", "name", "cpu", "memory"), "an attribute", WorkloadError)
+        check_one_of(
+            key, ("tasks", "duration_ms", "name", "cpu", "memory", *_READ), "an attribute", WorkloadError
+        )
     for key in ("tasks", "duration_ms"):
         if key not in attributes:
             raise WorkloadError(f"the attribute {key!r} is required")
@@ -60,4 +66,5 @@ def _stage_of(node: Any, attributes: Mapping[str, Any]) -> StageProfile:
         attributes.get("name", node if isinstance(node, str) else ""),
         attributes.get("cpu", 1.0),
         attributes.get("memory", 0.0),
+        **{key: attributes[key] for key in _READ if key in attributes},
     )

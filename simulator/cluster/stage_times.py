@@ -1,7 +1,8 @@
 """Predict the task times of jobs that have not run, from their DAGs: random forests fitted to other jobs.
 
 A forest predicts the logarithm of a stage's mean task time from the stage's place in its DAG and from numbers of tasks,
-which are known before a job runs. The error of a prediction has two parts, as all errors of estimates here: a factor
+and where they are known from the bytes that stages read from storage and from their operators: all that is known before
+a job runs. (Shuffle bytes are only known when the parents of a stage have finished, and are not used.) The error of a prediction has two parts, as all errors of estimates here: a factor
 common to all stages of a job, and a factor of each stage. ``simulator.cluster.predictor`` measures their variances on
 jobs that a forest has not seen; that of the job grows with the disagreement of the trees, so that it is larger for a
 DAG unlike those of the fit.
@@ -10,8 +11,10 @@ DAG unlike those of the fit.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +24,26 @@ from workloads.job import JobProfile
 
 __all__ = ["FEATURES", "Forest", "Prediction", "fit_forest", "log_task_ms", "num_tasks", "stage_features"]
 
-#: Features of a stage; ``log`` is the logarithm of 1 + a number. An ancestor and its tasks count once for each path to
-#: the stage.
+#: Kinds of operators by their names, the first that matches; all others are of the kind ``other``.
+OPERATORS = {
+    "cache": r"InMemory|[cC]ache|[pP]ersist",
+    "python": r"Python|Pandas|InArrow",
+    "join by merging": r"SortMergeJoin",
+    "join by loops": r"NestedLoop|Cartesian|cartesian",
+    "join by hashing": r"Join$",
+    "aggregate": r"Aggregate$",
+    "window": r"Window",
+    "sort": r"^Sort$|^TakeOrdered|^sort|^takeOrdered",
+    "write": r"Write|Insert|^save",
+    "exchange": r"Exchange|ShuffleRead|ByKey$|^partitionBy|^repartition|^coalesce|^join$|^cogroup|^distinct",
+    "scan": r"Scan|^textFile|^newAPIHadoop|^hadoop",
+    "generate": r"Generate|Expand|^flatMap",
+    "filter": r"Filter|Project|ColumnarToRow|Union|Sample|^filter",
+    "function": r"^map|^zip|^tree|DeserializeToObject|MapPartitions|MapElements|^aggregate|^fold|^reduce|^glom",
+}
+#: Features of a stage; ``log`` is the logarithm of 1 + a number. An ancestor, its tasks and its bytes count once for each
+#: path to the stage. Bytes are those read from storage; those of operators are the numbers of operators of each kind.
+#: Bytes and operators may be missing (NaN).
 FEATURES = (
     "log tasks", "log tasks over the job's mean", "share of the job's tasks", "depth", "height",
     "parents", "log tasks of parents", "log tasks of the largest parent",
@@ -31,9 +52,13 @@ FEATURES = (
     "most parents of a child", "log descendants", "log tasks of descendants",
     "stages", "log tasks of the job", "log tasks of the job's largest stage",
     "share of stages without parents", "log tasks of stages without parents",
+    "log bytes", "log bytes per task", "log bytes of ancestors", "log bytes of ancestors per task", "log bytes of the job",
+    "operators", *OPERATORS, "other operators",
 )  # fmt: skip
-#: Largest number of paths that is counted.
-MOST_PATHS = 1e12
+#: Largest number of paths that is counted, and of bytes on them.
+MOST_PATHS, MOST_PATH_BYTES = 1e12, 1e30
+#: Value of a missing feature in a forest; all others are larger.
+MISSING = -2.0
 #: Trees of a forest, least number of stages in a leaf, and share of the features among which a split is chosen.
 TREES, LEAF, SHARE = 60, 2, 0.5
 #: Number of stages to which a forest is fitted at most, drawn at random.
@@ -91,7 +116,7 @@ class Forest:
         by_tree = np.empty((self.root.size, len(features)))
         _walk(
             by_tree,
-            features,
+            np.nan_to_num(features, nan=MISSING),
             self.root,
             self.feature,
             self.threshold,
@@ -149,7 +174,42 @@ def stage_features(profile: JobProfile) -> NDArray[np.float64]:
         math.log1p(sources.sum()),
     ]
     own = np.stack([log_tasks, log_tasks - log_tasks.mean(), tasks / tasks.sum()], axis=1)
-    return np.concatenate([own, of_stages, np.tile(of_job, (len(tasks), 1))], axis=1)
+    return np.concatenate(
+        [own, of_stages, np.tile(of_job, (len(tasks), 1)), _of_bytes(profile, tasks), _of_operators(profile)],
+        axis=1,
+    )
+
+
+def _of_bytes(profile: JobProfile, tasks: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the features of bytes, float64 [num_stages, 5]; NaN if those of no stage are known."""
+    given = [stage.input_bytes for stage in profile.stages]
+    if all(size is None for size in given):
+        return np.full((len(given), 5), np.nan)
+    read = [0.0 if size is None else float(size) for size in given]
+    above = [0.0] * len(read)
+    for stage in reversed(profile.children_first):
+        total = sum(above[parent] + read[parent] for parent in profile.parents[stage])
+        above[stage] = min(total, MOST_PATH_BYTES)
+    own = np.array([math.nan if size is None else float(size) for size in given])
+    columns = [own, own / tasks, above, above / tasks, np.full(len(read), sum(read))]
+    return np.log1p(np.array(columns)).T
+
+
+def _of_operators(profile: JobProfile) -> NDArray[np.float64]:
+    """Return the numbers of all operators and of those of each kind, float64 [num_stages, 1 + kinds]."""
+    return np.array([_counts(stage.operators) for stage in profile.stages])
+
+
+@lru_cache(maxsize=4096)
+def _counts(operators: tuple[str, ...]) -> tuple[float, ...]:
+    kinds = len(OPERATORS) + 1
+    if not operators:
+        return (math.nan,) * (1 + kinds)
+    counts = [0.0] * kinds
+    for operator in operators:
+        matches = (kind for kind, name in enumerate(OPERATORS.values()) if re.search(name, operator))
+        counts[next(matches, kinds - 1)] += 1
+    return len(operators), *counts
 
 
 def _of_paths(
@@ -182,7 +242,10 @@ def log_task_ms(profile: JobProfile) -> NDArray[np.float64]:
 
 
 def fit_forest(profiles: Sequence[JobProfile]) -> Forest:
-    """Fit a forest to the task times of at least one job, all with the same weight. Equal jobs give equal forests."""
+    """Fit a forest to the task times of at least one job, all with the same weight. Equal jobs give equal forests.
+
+    A feature that is missing in all jobs is not used: the forest is then the same as without the feature.
+    """
     from sklearn.ensemble import RandomForestRegressor  # slow to import
 
     features = np.concatenate([stage_features(profile) for profile in profiles])
@@ -192,12 +255,14 @@ def fit_forest(profiles: Sequence[JobProfile]) -> Forest:
     if len(log_ms) > MOST_STAGES:
         chosen = np.random.default_rng(0).choice(len(log_ms), MOST_STAGES, replace=False)
         features, log_ms, weight = features[chosen], log_ms[chosen], weight[chosen]
+    used = np.flatnonzero(~np.isnan(features).all(axis=0))
+    features = np.nan_to_num(features[:, used], nan=MISSING)
     fitted = RandomForestRegressor(TREES, min_samples_leaf=LEAF, max_features=SHARE, random_state=0)
     trees = [tree.tree_ for tree in fitted.fit(features, log_ms, weight).estimators_]
     root = np.cumsum([0, *(tree.node_count for tree in trees[:-1])])
     return Forest(
         root,
-        np.concatenate([np.where(tree.children_left < 0, -1, tree.feature) for tree in trees]),
+        np.concatenate([np.where(tree.children_left < 0, -1, used[tree.feature]) for tree in trees]),
         np.concatenate([tree.threshold for tree in trees]),
         np.concatenate([tree.children_left + first for tree, first in zip(trees, root, strict=True)]),
         np.concatenate([tree.children_right + first for tree, first in zip(trees, root, strict=True)]),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from workloads import JobProfile, JobSequence, StageProfile, TaskDurations
 from workloads.attributes import DEFAULT_TENANT, JobAttributes
+from workloads.job import MOST_BYTES
 
 #: Sets of parallelism levels: independent of parallelism, one level, the published simulator's levels, others.
 LEVEL_SETS = ((1,), (5,), (5, 10), (2, 3, 7), (5, 10, 20, 40, 50, 60, 80, 100))
@@ -41,7 +42,7 @@ def task_durations(draw: st.DrawFn) -> TaskDurations:
 
 
 def stage_profiles(max_tasks: int = 6) -> st.SearchStrategy[StageProfile]:
-    """Draw one stage of 1 to ``max_tasks`` tasks, sometimes with unusual demands."""
+    """Draw one stage of 1 to ``max_tasks`` tasks, sometimes with unusual demands, or with bytes, rows and operators."""
     return st.builds(
         StageProfile,
         num_tasks=st.integers(1, max_tasks),
@@ -49,6 +50,10 @@ def stage_profiles(max_tasks: int = 6) -> st.SearchStrategy[StageProfile]:
         name=st.text(st.characters(exclude_categories=["Cs"]), max_size=4),
         cpu=st.one_of(st.just(1.0), st.floats(0.0, 4.0)),
         memory=st.one_of(st.just(0.0), st.floats(0.0, 4.0)),
+        input_bytes=st.one_of(st.none(), st.integers(0, MOST_BYTES)),
+        input_rows=st.one_of(st.none(), st.integers(0, MOST_BYTES)),
+        shuffle_bytes=st.one_of(st.none(), st.integers(0, MOST_BYTES)),
+        operators=st.lists(st.sampled_from(["Scan parquet", "Filter", "Schürfen"]), max_size=3).map(tuple),
     )
 
 

@@ -103,6 +103,15 @@ def test_impossible_durations(levels: Any, values: Any, cells: Any, message: str
     ({"num_tasks": True}, "must be a whole number of 1 to 200,000,000, got True"),
     ({"cpu": -1}, "the cpu demand must be finite and not negative, got -1"),
     ({"memory": float("nan")}, "the memory demand must be finite and not negative, got nan"),
+    ({"input_bytes": -1}, "input_bytes must be a whole number of 0 to 1,000,000,000,000,000,000, got -1"),
+    ({"input_rows": float("nan")}, "input_rows must be a whole number of 0 to .*, got nan"),
+    ({"shuffle_bytes": 10**18 + 1}, "shuffle_bytes must be a whole number of 0 to .*, got 1000000000000000001"),
+    ({"operators": "Scan"}, "operators must be several of the type str, got 'Scan'"),
+    ({"operators": ["Sort", 1]}, r"operators\[1\] must be of the type str, got 1"),
+    ({"operators": ["Sort"] * 65}, "operators: expected at most 64 names, got 65"),
+    ({"operators": ["Sort", ""]}, r"operators\[1\]: expected 1 to 100 printable characters, got ''"),
+    ({"operators": ["a" * 101]}, r"operators\[0\]: expected 1 to 100 printable characters, got 'aaa"),
+    ({"operators": ["Sort\n"]}, r"operators\[0\]: expected 1 to 100 printable characters, got .Sort.+n'"),
 )
 def test_impossible_stages(arguments: dict[str, Any], message: str) -> None:
     valid: dict[str, Any] = {"num_tasks": 1, "durations": SECOND}
@@ -167,7 +176,15 @@ def test_a_graph_with_named_nodes_is_a_job() -> None:
     graph = nx.DiGraph([("scan", "join"), ("lookup", "join")])
     graph.add_node("join", tasks=np.int64(20), duration_ms={"fresh": {"5": [9], 10: (8, 8)}, "rest": 3}, cpu=2)
     graph.add_node("lookup", tasks=8, duration_ms=1500)
-    graph.add_node("scan", tasks=400, duration_ms=np.array([400.0, 700.0]), name="read", memory=0.5)
+    graph.add_node(
+        "scan",
+        tasks=400,
+        duration_ms=np.array([400.0, 700.0]),
+        name="read",
+        memory=0.5,
+        input_bytes=7,
+        operators=["Scan"],
+    )
     profile = JobProfile.from_networkx(graph)
     assert [stage.name for stage in profile.stages] == ["read", "join", "lookup"]
     assert (profile.name, profile.parents) == ("", ((), (0, 2), ()))
@@ -176,6 +193,11 @@ def test_a_graph_with_named_nodes_is_a_job() -> None:
         (400, 1.0, 0.5),
         (20, 2, 0.0),
         (8, 1.0, 0.0),
+    ]
+    assert [(stage.input_bytes, stage.input_rows, stage.operators) for stage in profile.stages] == [
+        (7, None, ("Scan",)),
+        (None, None, ()),
+        (None, None, ()),
     ]
     assert tables(scan.durations) == [{1: [400, 700]}] * 3
     assert tables(join.durations) == [{5: [9], 10: [8, 8]}, {5: [], 10: []}, {5: [3], 10: [3]}]

@@ -28,7 +28,7 @@ from pydantic import (
 from workloads.attributes import DEFAULT_TENANT, NO_ATTRIBUTES, JobAttributes, Tenant
 from workloads.errors import did_you_mean, place_name
 from workloads.imperfections import Imperfections
-from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
+from workloads.job import MOST_BYTES, MOST_OPERATORS, JobProfile, StageProfile, TaskDurations, WorkloadError
 
 #: Number of errors from which on none is described: descriptions of all errors would fill the memory.
 _MOST_ERRORS = 10_000
@@ -79,6 +79,9 @@ _StageDurations = Annotated[
 ]
 
 
+_Amount = Annotated[int, Field(ge=0, le=MOST_BYTES)]
+
+
 class _Stage(_Model):
     tasks: Annotated[int, Field(ge=1)]
     duration_ms: _StageDurations
@@ -94,6 +97,10 @@ class _Stage(_Model):
     ] = Field(default_factory=list)
     cpu: Annotated[float, Field(ge=0)] = 1.0
     memory: Annotated[float, Field(ge=0)] = 0.0
+    input_bytes: _Amount | None = None
+    input_rows: _Amount | None = None
+    shuffle_bytes: _Amount | None = None
+    operators: Annotated[list[str], Field(max_length=MOST_OPERATORS)] = Field(default_factory=list)
 
 
 class _JobAttributes(_Model):
@@ -162,7 +169,19 @@ def build_profile(name: str, profile: _Profile) -> JobProfile:
             place = place_name(("profiles", name, "stages", index, "duration_ms"))
             raise WorkloadError(f"{place}: {error}") from None
         try:
-            stages.append(StageProfile(stage.tasks, durations, stage.name, stage.cpu, stage.memory))
+            stages.append(
+                StageProfile(
+                    stage.tasks,
+                    durations,
+                    stage.name,
+                    stage.cpu,
+                    stage.memory,
+                    stage.input_bytes,
+                    stage.input_rows,
+                    stage.shuffle_bytes,
+                    tuple(stage.operators),
+                )
+            )
         except WorkloadError as error:
             place = place_name(("profiles", name, "stages", index))
             raise WorkloadError(f"{place}: {error}") from None

@@ -19,7 +19,7 @@ durations of first tasks in a JVM and in a stage, and the spread of a stage's ta
 
 * Size. 2 GB is a measured size, 5 to 100 GB are not. From 1 GB the model predicts the work of a query at 2 GB with a
   mean error of 7 %, at most 16 %. At 100 GB a task reads up to eight times as much as in the measurements; real tasks
-  would spill.
+  would spill. So are the bytes that a stage reads.
 * Number of tasks. The recordings have splits of 12 MB and 16 partitions. The set has splits of 32 MB of parquet,
   about the content of 128 MB of text, and Spark's default of 200 shuffle partitions.
 * Parallelism. Work inflation is fitted to runs with 2 and 4 executors, which shared the 2 cores with each other and
@@ -31,6 +31,8 @@ durations of first tasks in a JVM and in a stage, and the spread of a stage's ta
 *Differences from the published set.* Stages and tasks are much alike, and so is the order of the jobs by work. The
 work is a third (2 GB) to a sixth (100 GB) of the published work: a newer machine, parquet instead of text, and no
 spilling. The moving delay of an executor is about the same, so it weighs more here, most of all in small jobs.
+
+The operators of a stage come from the plans of the same queries with the same settings at scale factor 0.02.
 
 Regenerate the set with ``python -m workloads.spark.recorder`` and ``python -m workloads.sources.tpch_build``.
 """

@@ -3,8 +3,10 @@
     python -m workloads.sources.tpch_build DIR... --out workloads/data/tpch-spark.json.gz
 
 DIR is a folder that `workloads.spark.recorder` wrote, or a folder of its event logs. Runs at several scale factors
-determine the growth of each stage; runs with several executors determine work inflation. The same recordings and
-options give the same file, byte for byte. `workloads.sources.tpch` describes the file.
+determine the growth of each stage; runs with several executors determine work inflation. ``--plans`` names a log of
+``python -m workloads.spark.recorder.local --no-adaptive --tpch-only``, which has the plans of the queries: the stages of
+the set get their operators, and nothing else. The same recordings and options give the same file, byte for byte.
+`workloads.sources.tpch` describes the file.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import argparse
 import math
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -63,6 +66,7 @@ def build(
     shuffle_partitions: int = 200,
     most_executors: int = 1,
     parameters: Mapping[str, float] | None = None,
+    plans: Mapping[int, SparkQuery] | None = None,
 ) -> tuple[Workload, SparkModel]:
     """Build the profiles of all recorded queries at all sizes, and the model of their durations.
 
@@ -74,6 +78,8 @@ def build(
         most_executors: runs with more executors are used for work inflation only, as their executors shared the
             machine's cores with each other and with the driver.
         parameters: parameters of the model that replace fitted ones, by name.
+        plans: run of each query that gives its stages their operators, from `read_plans`; by default the operators that
+            the recordings know.
 
     Raises:
         WorkloadError: an application is not a recording, or there are no recordings.
@@ -81,10 +87,14 @@ def build(
     by_query = _by_query(applications)
     model = fit([alike for groups in by_query.values() for alike in groups], shared_machine=True)
     model = model.rounded().having(parameters or {})
+    runs = {query: _trusted(groups, most_executors) for query, groups in by_query.items()}
+    for query, plan in (plans or {}).items():
+        if query in runs:
+            runs[query] = _with_operators(runs[query], plan)
     profiles = [
         scaled_profile(
             model,
-            _trusted(groups, most_executors),
+            runs[query],
             size_gb=size_gb,
             split_mb=_megabytes(split),
             shuffle_partitions=shuffle_partitions,
@@ -92,7 +102,7 @@ def build(
             name=f"tpch-q{query}-{size_gb:g}g",
         )
         for size_gb in sizes_gb
-        for query, groups in by_query.items()
+        for query in by_query
     ]
     return Workload(tuple(profiles), None, "tpch (extrapolated from Spark at 1 and 2 GB)"), model
 
@@ -114,6 +124,34 @@ def _trusted(groups: Sequence[QueryRuns], most_executors: int) -> QueryRuns:
     if not any(trusted):
         raise WorkloadError(f"{groups[0].runs[0].name}: no run with at most {most_executors} executors")
     return QueryRuns(tuple(max(trusted, key=lambda group: max((run.size_gb for run in group), default=0.0))))
+
+
+def read_plans(log: str | Path) -> dict[int, SparkQuery]:
+    """Return a run of each query, by its number, from a log of `workloads.spark.recorder.local`.
+
+    Raises:
+        WorkloadError: the log is malformed.
+    """
+    runs = [run for application in read_event_log(log) for run in application.queries]
+    numbered = [(re.match(r"tpch-q(\d{1,2})-", run.name), run) for run in runs]
+    return {int(match[1]): run for match, run in numbered if match}
+
+
+def _with_operators(runs: QueryRuns, plan: SparkQuery) -> QueryRuns:
+    """Return runs whose stages have the operators of another run, at the stages of the same names, in their order.
+
+    The other run may have fewer stages of a name: with more data, a query with a limit may read its input twice.
+    """
+    of_name: dict[str, list[tuple[str, ...]]] = {}
+    for stage in plan.stages:
+        of_name.setdefault(stage.name, []).append(stage.operators)
+    first, *others = runs.runs
+    stages, count = [], Counter[str]()
+    for stage in first.stages:
+        known = of_name.get(stage.name, [()])
+        stages.append(replace(stage, operators=known[min(count[stage.name], len(known) - 1)]))
+        count[stage.name] += 1
+    return QueryRuns((replace(first, stages=tuple(stages)), *others))
 
 
 def _run(application: SparkApplication) -> tuple[int, SparkQuery]:
@@ -218,6 +256,7 @@ def _build(options: argparse.Namespace) -> None:
         shuffle_partitions=options.partitions,
         most_executors=options.most_executors,
         parameters=dict(options.set),
+        plans=read_plans(options.plans) if options.plans else None,
     )
     provenance = [_provenance(folder, applications) for folder, applications in recordings.items()]
     about = _about(options, provenance, model, " ".join(_command(options)))
@@ -234,6 +273,8 @@ def _command(options: argparse.Namespace) -> Iterator[str]:
     yield f"--sizes {','.join(f'{size:g}' for size in options.sizes)} --split {options.split}"
     yield f"--partitions {options.partitions} --most-executors {options.most_executors}"
     yield from (f"--set {name}={value:g}" for name, value in options.set)
+    if options.plans:
+        yield "--plans LOG"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -254,6 +295,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--set", type=_parameter, action="append", default=[], metavar="NAME=VALUE", help="model parameter"
     )
+    parser.add_argument("--plans", type=Path, metavar="LOG", help="event log with the plans of the queries")
     parser.add_argument("--note", action="append", default=[], help="comment that is kept in the file")
     return parser
 

@@ -140,8 +140,12 @@ def describe_stages(profile: JobProfile) -> Iterator[dict[str, Any]]:
             "parents": list(parents),
             "cpu": float(stage.cpu),
             "memory": float(stage.memory),
+            "input_bytes": stage.input_bytes,
+            "input_rows": stage.input_rows,
+            "shuffle_bytes": stage.shuffle_bytes,
+            "operators": list(stage.operators),
         }
-        defaults = {"name": "", "parents": [], "cpu": 1.0, "memory": 0.0}
+        defaults = {"name": "", "parents": [], "cpu": 1.0, "memory": 0.0, "operators": []}
         yield {key: value for key, value in described.items() if defaults.get(key) != value}
 
 

@@ -42,7 +42,7 @@ from numpy.typing import ArrayLike, NDArray
 from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
 from workloads.sources.tpch import LEVELS
 from workloads.spark.model import SparkModel, stage_means
-from workloads.spark.query import QueryRuns, SparkQuery, stage_graph
+from workloads.spark.query import BYTES_PER_MB, QueryRuns, SparkQuery, stage_graph
 
 #: A scan in one task that reads less than this, MB, does not grow with the input.
 _CONSTANT_TABLE_MB = 0.064
@@ -78,6 +78,7 @@ def to_profile(runs: QueryRuns, *, name: str | None = None) -> JobProfile:
     """
     first, columns = runs.runs[0], ("stage", "wave", "level", "duration_ms")
     stage_of, waves, levels, durations = (runs.tasks[name].to_numpy() for name in columns)
+    amounts = runs.amounts_read
     stages = []
     for index, stage in enumerate(first.stages):
         here = stage_of == index
@@ -88,7 +89,12 @@ def to_profile(runs: QueryRuns, *, name: str | None = None) -> JobProfile:
             {int(level): durations[rows & (levels == level)].tolist() for level in np.unique(levels[rows])}
             for rows in of_waves
         )
-        stages.append(StageProfile(stage.num_tasks, TaskDurations.from_tables(*tables), stage.name))
+        durations_of = TaskDurations.from_tables(*tables)
+        stages.append(
+            StageProfile(
+                stage.num_tasks, durations_of, stage.name, **amounts[index], operators=runs.operators[index]
+            )
+        )
     return JobProfile(first.name if name is None else name, tuple(stages), runs.edges)
 
 
@@ -173,12 +179,22 @@ def scaled_profile(
     """
     levels, first = sorted(levels), runs.runs[0]
     stages = []
-    for measured, stage in zip(first.stages, _stages(model, runs), strict=True):
+    measured_stages = zip(first.stages, runs.operators, _stages(model, runs), strict=True)
+    for measured, operators, stage in measured_stages:
         load = stage.on(size_gb, split_mb, shuffle_partitions)
         [known_ms] = stage.rest_ms(model, load, [_KNOWN_LEVEL]).tolist()
         known_ms += stage.first_ms * min(_KNOWN_LEVEL, load.num_tasks) / load.num_tasks
         durations = TaskDurations.from_tables(*stage.tables(model, load, levels), mean_ms=round(known_ms, 1))
-        stages.append(StageProfile(load.num_tasks, durations, measured.name))
+        stages.append(
+            StageProfile(
+                load.num_tasks,
+                durations,
+                measured.name,
+                input_bytes=round(load.num_tasks * load.input_mb * BYTES_PER_MB),
+                shuffle_bytes=round(load.num_tasks * load.shuffle_mb * BYTES_PER_MB),
+                operators=operators,
+            )
+        )
     return JobProfile(first.name if name is None else name, tuple(stages), runs.edges)
 
 

@@ -30,9 +30,10 @@ _Edge = tuple[int, int]
 #: Columns of `SparkQuery.tasks`.
 TASK_COLUMNS = (
     "stage", "partition", "executor", "slot", "launch_ms", "duration_ms", "wave", "level", "run_ms", "cpu_ms",
-    "input_bytes", "shuffle_read_bytes", "shuffle_write_bytes",
+    "input_bytes", "input_rows", "shuffle_read_bytes", "shuffle_write_bytes",
 )  # fmt: skip
-_BYTES_PER_MB = 1e6
+#: Bytes of a megabyte (MB).
+BYTES_PER_MB = 1e6
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +81,7 @@ class SparkQuery:
             wave                         int64    `workloads.Wave`
             level                        int64    executors that the application held at the start
             run_ms, cpu_ms               float64  time in the task's code; CPU time, with deserialization
-            input_bytes                  int64    read from storage
+            input_bytes, input_rows      int64    read from storage
             shuffle_read_bytes           int64    read from other stages
             shuffle_write_bytes          int64    written for other stages
             ============================ ======== ==================================================
@@ -329,12 +330,36 @@ class QueryRuns:
         level                  int64    executors that the application held
         duration_ms            float64  launch to finish
         input_mb, shuffle_mb   float64  read from storage and from other stages
+        input_rows             int64    read from storage
         size_gb                float64  input size of the run
         num_tasks              int64    tasks of the stage in the run
         reads_shuffle          bool     whether the stage reads shuffle files of other stages
         ====================== ======== ============================================================
         """
         return pd.concat([_tasks(*run) for run in enumerate(self.runs)], ignore_index=True)
+
+    @cached_property
+    def operators(self) -> list[tuple[str, ...]]:
+        """Operators of each stage, from the first run with a plan; empty for a stage of which none is known."""
+        stages_of = zip(*(run.stages for run in sorted(self.runs, key=lambda run: not run.plan)), strict=True)
+        return [next((stage.operators for stage in of_runs if stage.operators), ()) for of_runs in stages_of]
+
+    @cached_property
+    def amounts_read(self) -> list[dict[str, int]]:
+        """Bytes and rows that each stage reads in a run, on average, by names of fields of `StageProfile`.
+
+        Empty for all stages if no task read anything, as then the log lacks the metrics of tasks.
+        """
+        amounts = self.tasks[["run", "stage", "input_rows"]].assign(
+            input_bytes=self.tasks["input_mb"] * BYTES_PER_MB,
+            shuffle_bytes=self.tasks["shuffle_mb"] * BYTES_PER_MB,
+        )
+        names = ["input_bytes", "input_rows", "shuffle_bytes"]
+        if not amounts[names].to_numpy().any():
+            return [{} for _ in self.runs[0].stages]
+        means = amounts.groupby(["stage", "run"])[names].sum().groupby("stage").mean()
+        means = means.reindex(range(len(self.runs[0].stages)), fill_value=0.0).round()
+        return [{name: int(row[name]) for name in names} for _, row in means.iterrows()]
 
     @cached_property
     def edges(self) -> NDArray[np.int64]:
@@ -365,8 +390,9 @@ def _tasks(number: int, run: SparkQuery) -> pd.DataFrame:
         {
             "run": number,
             **{name: tasks[name] for name in ("stage", "partition", "wave", "level", "duration_ms")},
-            "input_mb": tasks["input_bytes"] / _BYTES_PER_MB,
-            "shuffle_mb": tasks["shuffle_read_bytes"] / _BYTES_PER_MB,
+            "input_rows": tasks["input_rows"],
+            "input_mb": tasks["input_bytes"] / BYTES_PER_MB,
+            "shuffle_mb": tasks["shuffle_read_bytes"] / BYTES_PER_MB,
             "size_gb": run.size_gb,
             "num_tasks": num_tasks[stage],
             "reads_shuffle": reads_shuffle[stage],

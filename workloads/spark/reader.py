@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from workloads.job import MOST_TASKS, Wave, WorkloadError
 from workloads.spark.names import group_name
+from workloads.spark.plans import CompiledNode, compiled_nodes, stage_operators
 from workloads.spark.removals import is_loss
 
 NAN = float("nan")
@@ -105,6 +106,7 @@ class SparkStage:
     writes_shuffle: bool = False  # whether its tasks write a shuffle; else they return a result to the driver
     call_site: str = ""  # Spark's name of it, such as ``count at etl.py:12``
     resource_profile: int = 0  # number of the `ResourceProfile` of its tasks
+    operators: tuple[str, ...] = ()  # operators of its tasks, see `workloads.spark.plans`
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,7 @@ class Execution:
 #: Columns of the table of task runs, int64 each; times in ms since the epoch, sizes in bytes.
 _TASK_COLUMNS = (
     "stage_id", "partition", "executor", "launch_ms", "finish_ms", "outcome", "run_ms", "cpu_ns",
-    "input_bytes", "shuffle_read_bytes", "shuffle_write_bytes",
+    "input_bytes", "input_rows", "shuffle_read_bytes", "shuffle_write_bytes",
 )  # fmt: skip
 
 
@@ -168,6 +170,9 @@ class EventTables:
     tally: Counter[str] = field(default_factory=Counter)
     _unknown_ends: dict[int, float] = field(default_factory=dict)
     _properties: dict[int, dict[str, Any]] = field(default_factory=dict)
+    _scopes: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    _execution_of: dict[int, int] = field(default_factory=dict)
+    _nodes: dict[int, dict[str, list[CompiledNode]]] = field(default_factory=dict)
     _tasks: tuple[array[int], ...] = field(default_factory=lambda: tuple(array("q") for _ in _TASK_COLUMNS))
 
     def add(self, name: str, event: _Event | None) -> None:
@@ -309,6 +314,7 @@ class EventTables:
 
     def _start_execution(self, event: _Event) -> None:
         execution = int(event["executionId"])
+        self._nodes[execution] = compiled_nodes(event.get("sparkPlanInfo"))
         root = event.get("rootExecutionId")  # Spark 3.4 and later
         if root is not None and int(root) != execution:
             self.roots[execution] = int(root)
@@ -317,8 +323,13 @@ class EventTables:
             str(event.get("description", "")), _ms(event["time"]), _plan(event.get("sparkPlanInfo"))
         )
 
+    def _update_execution(self, event: _Event) -> None:
+        """Add the nodes of a plan that adaptive execution changed."""
+        self._nodes[int(event["executionId"])] = compiled_nodes(event["sparkPlanInfo"])
+
     def _end_execution(self, event: _Event) -> None:
         number = int(event["executionId"])
+        self._nodes.pop(number, None)  # of many queries, they would fill the memory
         if execution := self.executions.get(number):
             ended_ms, failed = _ms(event["time"]), bool(event.get("errorMessage"))
             self.executions[number] = replace(execution, ended_ms=ended_ms, failed=failed)
@@ -329,6 +340,9 @@ class EventTables:
         stage_ids = tuple(sorted(self._stage(info).stage_id for info in infos))
         job_id, submitted_ms = int(event["Job ID"]), _ms(event["Submission Time"])
         self.jobs[job_id] = self._job(job_id, stage_ids, submitted_ms, self._job_properties(event))
+        execution = (event.get("Properties") or {}).get("spark.sql.execution.id")
+        if execution is not None:
+            self._execution_of |= dict.fromkeys(stage_ids, int(execution))
 
     def _job(
         self, job_id: int, stage_ids: tuple[int, ...], submitted_ms: float, properties: Mapping[str, Any]
@@ -427,6 +441,11 @@ class EventTables:
                 submitted_ms=submitted_ms,
                 completed=True,
                 completed_ms=_known_ms(info, "Completion Time"),
+                operators=stage_operators(
+                    self._scopes[stage.stage_id],
+                    self._nodes.get(self._execution_of.get(stage.stage_id, -1), {}),
+                    {int(accumulator["ID"]) for accumulator in info.get("Accumulables", ())},
+                ),
             )
 
     def _start_task(self, event: _Event) -> None:
@@ -456,6 +475,7 @@ class EventTables:
             int(metrics.get("Executor Run Time", 0)),
             int(metrics.get("Executor CPU Time", 0)) + int(metrics.get("Executor Deserialize CPU Time", 0)),
             int(metrics.get("Input Metrics", {}).get("Bytes Read", 0)),
+            int(metrics.get("Input Metrics", {}).get("Records Read", 0)),
             int(read.get("Remote Bytes Read", 0)) + int(read.get("Local Bytes Read", 0)),
             int(metrics.get("Shuffle Write Metrics", {}).get("Shuffle Bytes Written", 0)),
         )
@@ -486,9 +506,10 @@ class EventTables:
                 raise ValueError(f"Number of Tasks: {info['Number of Tasks']}")
             # The stage's own RDD comes first, then the RDDs from which it is computed within the stage.
             rdds = info.get("RDD Info") or [{"RDD ID": -1 - stage_id}]
+            scopes = self._scopes[stage_id] = _scopes(rdds)
             self.stages[stage_id] = SparkStage(
                 stage_id=stage_id,
-                name=_operators(rdds) or str(info.get("Stage Name", "")),
+                name=" > ".join(scopes) or str(info.get("Stage Name", "")),
                 num_tasks=int(info["Number of Tasks"]),
                 call_site=str(info.get("Stage Name", "")),
                 rdd=int(rdds[0]["RDD ID"]),
@@ -554,15 +575,15 @@ def _plan(root: _Event | None) -> tuple[str, ...]:
     return tuple(operators)
 
 
-def _operators(rdds: list[dict[str, Any]]) -> str:
-    """Return the operators that made a stage's RDDs, in order of execution, such as ``Scan parquet > Exchange``."""
+def _scopes(rdds: list[dict[str, Any]]) -> tuple[str, ...]:
+    """Return the operators that made a stage's RDDs, in order of execution, each once."""
     names: dict[str, None] = {}
     for rdd in sorted(rdds, key=lambda rdd: int(rdd["RDD ID"])):
         scope = str(rdd.get("Scope", ""))
         if scope.startswith("{"):  # Spark writes the scope as JSON within JSON
             scope = scope.partition('"name":"')[2].partition('"')[0]
         names.setdefault(scope.strip())
-    return " > ".join(name for name in names if name)
+    return tuple(name for name in names if name)
 
 
 _HANDLERS: dict[str, Callable[[EventTables, _Event], None]] = {
@@ -577,6 +598,7 @@ _HANDLERS: dict[str, Callable[[EventTables, _Event], None]] = {
     "SparkListenerExecutorRemoved": EventTables._remove_executor,
     _SQL + "Start": EventTables._start_execution,
     _SQL + "End": EventTables._end_execution,
+    "org.apache.spark.sql.execution.ui.SparkListenerSQLAdaptiveExecutionUpdate": EventTables._update_execution,
     "SparkListenerJobStart": EventTables._start_job,
     "SparkListenerJobEnd": EventTables._end_job,
     "SparkListenerStageSubmitted": EventTables._submit_stage,

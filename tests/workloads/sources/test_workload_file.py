@@ -71,7 +71,9 @@ def documented(language: str) -> str:
 def assert_same(left: JobProfile, right: JobProfile) -> None:
     assert (left.name, left.parents) == (right.name, right.parents)
     for one, other in zip(left.stages, right.stages, strict=True):
-        for key in ("num_tasks", "name", "cpu", "memory"):
+        for key in (
+            "num_tasks", "name", "cpu", "memory", "input_bytes", "input_rows", "shuffle_bytes", "operators",
+        ):  # fmt: skip
             assert getattr(one, key) == getattr(other, key)
         assert one.durations.mean_ms == other.durations.mean_ms
         assert one.durations.levels.tolist() == other.durations.levels.tolist()
@@ -402,6 +404,11 @@ def test_malformed_files(tmp_path: Path, file: dict[str, Any], expected: str) ->
     ({"cpu": -1}, "cpu: expected greater than or equal to 0, got -1"),
     ({"memory": float("inf")}, "memory: expected a finite number, got inf"),
     ({"memory": 10**400}, "memory: expected a valid number"),
+    ({"input_bytes": -1}, "input_bytes: expected greater than or equal to 0, got -1"),
+    ({"input_rows": 0.5}, "input_rows: expected a valid integer, got 0.5"),
+    ({"shuffle_bytes": 10**18 + 1}, "shuffle_bytes: expected less than or equal to 1000000000000000000"),
+    ({"operators": ["Sort"] * 65}, "operators: List should have at most 64 items after validation, not 65"),
+    ({"operators": ["Sort", 3]}, "operators[1]: expected a valid string, got 3"),
     ({"gpu": 1}, "gpu: unknown key (did you mean 'cpu'?), got 1"),
     ({"duration_ms": "1"}, "duration_ms: expected a number, a list of numbers, or an object by wave, got '1'"),
     ({"duration_ms": True}, "duration_ms: expected a number, a list of numbers, or an object by wave, got True"),
@@ -426,6 +433,12 @@ def test_malformed_stages(tmp_path: Path, changed: dict[str, Any], expected: str
     file = of_stages(stage(name="a"), stage(name="a"), stage(**changed))
     (tmp_path / "own.json").write_text(json.dumps(file))
     assert refused(tmp_path / "own.json") == f"profiles.etl.stages[2].{expected}"
+
+
+def test_names_of_operators_are_printable(tmp_path: Path) -> None:
+    (tmp_path / "own.json").write_text(json.dumps(of_stages(stage(operators=["Sort", "\x1b[31m"]))))
+    expected = "operators[1]: expected 1 to 100 printable characters, got '\\x1b[31m'"
+    assert refused(tmp_path / "own.json") == f"profiles.etl.stages[0]: {expected}"
 
 
 @cases(

@@ -45,8 +45,9 @@ class LogBuilder:
     def remove(self, executor: str, at: int, reason: str = "Executor killed by driver.") -> LogBuilder:
         return self.add("ExecutorRemoved", **{"Timestamp": at, "Executor ID": executor, "Removed Reason": reason})
 
-    def sql(self, execution: int, at: int, description: str = "q") -> LogBuilder:
+    def sql(self, execution: int, at: int, description: str = "q", plan: dict[str, Any] | None = None) -> LogBuilder:
         fields = {"executionId": execution, "description": description, "time": at}
+        fields |= {"sparkPlanInfo": plan} if plan else {}
         self.events.append({"Event": SQL + "Start", **fields})
         return self
 
@@ -73,8 +74,9 @@ class LogBuilder:
         info = {**self._stages[stage], "Submission Time": at, "Stage Attempt ID": attempt}
         return self.add("StageSubmitted", **{"Stage Info": info})
 
-    def complete(self, stage: int, at: int, failure: str | None = None) -> LogBuilder:
-        info = {**self._stages[stage], "Completion Time": at}
+    def complete(self, stage: int, at: int, failure: str | None = None, updated: tuple[int, ...] = ()) -> LogBuilder:
+        """Add the completion of a stage that updated accumulators."""
+        info = {**self._stages[stage], "Completion Time": at, "Accumulables": [{"ID": number} for number in updated]}
         if failure:
             info["Failure Reason"] = failure
         return self.add("StageCompleted", **{"Stage Info": info})

@@ -50,7 +50,8 @@ def measured_run(stages: list[Stage], rows: list[tuple[int, Wave, int, float, fl
     columns = ["stage", "wave", "level", "duration_ms", "input_bytes", "shuffle_read_bytes"]
     tasks = pd.DataFrame(rows, columns=columns)
     tasks[columns[-2:]] = (tasks[columns[-2:]] * 1e6).round().astype(np.int64)
-    return _query(stages, tasks.assign(partition=tasks.groupby("stage").cumcount()), "q")
+    tasks = tasks.assign(partition=tasks.groupby("stage").cumcount(), input_rows=tasks["input_bytes"] // 1000)
+    return _query(stages, tasks, "q")
 
 
 def _query(stages: list[Stage], tasks: pd.DataFrame, name: str) -> SparkQuery:
@@ -99,6 +100,7 @@ def _tasks(model: SparkModel, place: int, stage: Stage, executors: int, slower: 
         "run_ms": 0.0,
         "cpu_ms": 0.0,
         "input_bytes": np.rint(input_mb * 1e6).astype(np.int64),
+        "input_rows": np.rint(input_mb * 1e3).astype(np.int64),
         "shuffle_read_bytes": np.rint(shuffle_mb * 1e6).astype(np.int64),
         "shuffle_write_bytes": 0,
     }

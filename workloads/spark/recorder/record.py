@@ -260,36 +260,36 @@ def _parser() -> argparse.ArgumentParser:
         "--queries", type=_queries, default=list(range(1, NUM_QUERIES + 1)), help="such as 1-22 or 1,5"
     )
     parser.add_argument(
-        "--scale-factors", type=_list_of(_positive_float), default=[1.0], help="1 is about 1 GB"
+        "--scale-factors", type=list_of(positive_float), default=[1.0], help="1 is about 1 GB"
     )
     parser.add_argument(
-        "--executors", type=_list_of(_positive_int), default=[1, 2], help="one-core executors of a run"
+        "--executors", type=list_of(positive_int), default=[1, 2], help="one-core executors of a run"
     )
     parser.add_argument("--runs", type=int, default=1, help="repetitions; 0 records mixtures only")
     parser.add_argument(
         "--layouts",
-        type=_list_of(Layout.parse),
+        type=list_of(Layout.parse),
         default=[Layout("12m", 16)],
         help="maximum bytes of a scan task / tasks after a shuffle (default: 12m/16)",
     )
     parser.add_argument("--mixtures", type=int, default=0, help="mixtures of applications to record as well")
-    parser.add_argument("--applications", type=_positive_int, default=5, help="applications of a mixture")
-    parser.add_argument("--mean-interval", type=_positive_float, default=10.0, help="mean interval, s")
+    parser.add_argument("--applications", type=positive_int, default=5, help="applications of a mixture")
+    parser.add_argument("--mean-interval", type=positive_float, default=10.0, help="mean interval, s")
     parser.add_argument("--seed", type=int, default=1, help="seed of the mixtures")
     parser.add_argument(
         "--mixture-executors",
-        type=_list_of(_positive_int),
+        type=list_of(positive_int),
         default=[1, 2],
         help="executors that an application of a mixture may hold",
     )
-    parser.add_argument("--timeout", type=_positive_float, default=900.0, help="limit of an application, s")
+    parser.add_argument("--timeout", type=positive_float, default=900.0, help="limit of an application, s")
     parser.add_argument(
         "--pin", action=argparse.BooleanOptionalAction, default=True, help="bind each executor to one core"
     )
     return parser
 
 
-def _list_of(parse: Callable[[str], _T]) -> Callable[[str], list[_T]]:
+def list_of(parse: Callable[[str], _T]) -> Callable[[str], list[_T]]:
     """Return a parser of comma-separated values, whose errors argparse reports."""
 
     def parse_list(text: str) -> list[_T]:
@@ -301,13 +301,15 @@ def _list_of(parse: Callable[[str], _T]) -> Callable[[str], list[_T]]:
     return parse_list
 
 
-def _positive_int(text: str) -> int:
+def positive_int(text: str) -> int:
+    """Parse a whole number above 0; raise ValueError on anything else."""
     if (value := whole_in(text)) is None or value < 1:
         raise ValueError(f"{text!r} is not a whole number above 0")
     return value
 
 
-def _positive_float(text: str) -> float:
+def positive_float(text: str) -> float:
+    """Parse a number above 0; raise ValueError on anything else."""
     if not 0 < (value := number_in(text)) < math.inf:
         raise ValueError(f"{text!r} is not a number above 0")
     return value

@@ -181,7 +181,7 @@ class DriverProcess:
 _BULKY = frozenset({
     "Accumulables", "Attributes", "Callsite", "Classpath Entries", "Details", "Hadoop Properties", "JVM Information",
     "Log Urls", "Metrics Properties", "Storage Level", "System Properties", "Task Executor Metrics", "Updated Blocks",
-    "details", "modifiedConfigs", "physicalPlanDescription", "sparkPlanInfo",
+    "details", "metadata", "metricType", "modifiedConfigs", "physicalPlanDescription", "simpleString",
 })  # fmt: skip
 _PROPERTIES = (
     "spark.sql.execution.id", "spark.sql.execution.root.id", "spark.jobGroup.id", "spark.job.description",
@@ -221,6 +221,8 @@ def _slim(value: Any) -> Any:
     kept = {key: _slim(item) for key, item in value.items() if key not in _BULKY}
     if isinstance(properties := kept.get("Properties"), dict):
         kept["Properties"] = {key: properties[key] for key in _PROPERTIES if key in properties}
+    if "Completion Time" in value and value.get("Accumulables"):  # of a stage: which operators ran in it
+        kept["Accumulables"] = [{"ID": accumulator["ID"]} for accumulator in value["Accumulables"]]
     return kept
 
 
