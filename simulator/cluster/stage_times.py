@@ -1,11 +1,11 @@
 """Predict the task times of jobs that have not run, from their DAGs: random forests fitted to other jobs.
 
 A forest predicts the logarithm of a stage's mean task time from the stage's place in its DAG and from numbers of tasks,
-and where they are known from the bytes that stages read from storage and from their operators: all that is known before
-a job runs. (Shuffle bytes are only known when the parents of a stage have finished, and are not used.) The error of a prediction has two parts, as all errors of estimates here: a factor
-common to all stages of a job, and a factor of each stage. ``simulator.cluster.predictor`` measures their variances on
-jobs that a forest has not seen; that of the job grows with the disagreement of the trees, so that it is larger for a
-DAG unlike those of the fit.
+and where they are known from the bytes that stages read from storage and from their operators: from what is known
+before a job runs. (Bytes of shuffles are known when the parents of a stage have finished, and are not used.) The error
+of a prediction has two parts, as all errors of estimates here: a factor common to all stages of a job, and a factor of
+each stage. ``simulator.cluster.predictor`` measures their variances on jobs that a forest has not seen; that of the job
+grows with the disagreement of the trees, so that it is larger for a DAG unlike those of the fit.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ OPERATORS = {
     "filter": r"Filter|Project|ColumnarToRow|Union|Sample|^filter",
     "function": r"^map|^zip|^tree|DeserializeToObject|MapPartitions|MapElements|^aggregate|^fold|^reduce|^glom",
 }
-#: Features of a stage; ``log`` is the logarithm of 1 + a number. An ancestor, its tasks and its bytes count once for each
-#: path to the stage. Bytes are those read from storage; those of operators are the numbers of operators of each kind.
+#: Features of a stage; ``log`` is the logarithm of 1 + a number. An ancestor, its tasks and its bytes count once for
+#: each path to the stage. Bytes are those read from storage. The last features are numbers of operators, by kind.
 #: Bytes and operators may be missing (NaN).
 FEATURES = (
     "log tasks", "log tasks over the job's mean", "share of the job's tasks", "depth", "height",
@@ -52,7 +52,8 @@ FEATURES = (
     "most parents of a child", "log descendants", "log tasks of descendants",
     "stages", "log tasks of the job", "log tasks of the job's largest stage",
     "share of stages without parents", "log tasks of stages without parents",
-    "log bytes", "log bytes per task", "log bytes of ancestors", "log bytes of ancestors per task", "log bytes of the job",
+    "log bytes", "log bytes per task", "log bytes of ancestors", "log bytes of ancestors per task",
+    "log bytes of the job",
     "operators", *OPERATORS, "other operators",
 )  # fmt: skip
 #: Largest number of paths that is counted, and of bytes on them.
@@ -192,7 +193,7 @@ def _of_bytes(profile: JobProfile, tasks: NDArray[np.float64]) -> NDArray[np.flo
         above[stage] = min(total, MOST_PATH_BYTES)
     own = np.array([math.nan if size is None else float(size) for size in given])
     columns = [own, own / tasks, above, above / tasks, np.full(len(read), sum(read))]
-    return np.log1p(np.array(columns)).T
+    return np.asarray(np.log1p(np.array(columns)).T)
 
 
 def _of_operators(profile: JobProfile) -> NDArray[np.float64]:

@@ -3,9 +3,9 @@
     python -m workloads.sources.tpch_build DIR... --out workloads/data/tpch-spark.json.gz
 
 DIR is a folder that `workloads.spark.recorder` wrote, or a folder of its event logs. Runs at several scale factors
-determine the growth of each stage; runs with several executors determine work inflation. ``--plans`` names a log of
-``python -m workloads.spark.recorder.local --no-adaptive --tpch-only``, which has the plans of the queries: the stages of
-the set get their operators, and nothing else. The same recordings and options give the same file, byte for byte.
+determine the growth of each stage; runs with several executors determine work inflation. ``--plans`` names a log with
+the plans of the queries, from ``python -m workloads.spark.recorder.local --no-adaptive --tpch-only``, which only gives
+the stages their operators. The same recordings and options give the same file, byte for byte.
 `workloads.sources.tpch` describes the file.
 """
 

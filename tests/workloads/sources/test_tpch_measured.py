@@ -51,9 +51,8 @@ def test_the_embedded_set_says_where_it_comes_from() -> None:
     assert "/home" not in text
     assert "/tmp" not in text
     assert "/work" not in text
-    options = _parser().parse_args(["one", "other", "--out", "file.json"])
-    built_by = embedded_workload().about["built_by"].replace("workloads.tpch_build", "workloads.sources.tpch_build")
-    assert " ".join(_command(options)) == built_by
+    options = _parser().parse_args(["one", "other", "--out", "file.json", "--plans", "log"])
+    assert " ".join(_command(options)) == about["built_by"]
     defaults = build.__kwdefaults__
     assert options.sizes == list(defaults["sizes_gb"])
     assert (options.split, options.partitions) == (defaults["split"], defaults["shuffle_partitions"])
