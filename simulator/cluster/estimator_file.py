@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from simulator.cluster.predictor import GROUPS, Accuracy, Predictor
-from simulator.cluster.stage_times import FEATURES, SHORTEST_MS, Forest
+from simulator.cluster.stage_times import FEATURES, NODE, SHORTEST_MS, Forest
 from workloads.archive import read_arrays
 from workloads.errors import LONGEST_MS, DecimaError, WorkloadError, check_path
 from workloads.reading import parse_json
@@ -33,8 +33,8 @@ HEAD, LONGEST_HEAD = "estimator", 100_000
 MOST_TREES = 1_000
 #: Type and number of dimensions of each other array.
 _ARRAYS = {
-    "root": (np.int64, 2), "feature": (np.int64, 1), "threshold": (np.float64, 1), "left": (np.int64, 1),
-    "right": (np.int64, 1), "value": (np.float64, 1), "template_key": (np.uint64, 1), "template_group": (np.int64, 1),
+    "root": (np.int64, 2), "feature": (np.int64, 1), "left": (np.int64, 1), "right": (np.int64, 1),
+    "number": (np.float64, 1), "template_key": (np.uint64, 1), "template_group": (np.int64, 1),
     "lowest": (np.float64, 1), "highest": (np.float64, 1),
 }  # fmt: skip
 
@@ -109,16 +109,15 @@ def write_estimator(path: str | Path, predictor: Predictor, source: str = "", sh
         within_90=accuracy.within_90,
     )
     forests = predictor.forests
-    first = np.cumsum([0, *(forest.feature.size for forest in forests[:-1])])
+    first = np.cumsum([0, *(forest.nodes.size for forest in forests[:-1])])
     numbered = list(zip(forests, first.tolist(), strict=True))
     arrays: dict[str, Any] = {
         HEAD: np.array(head.model_dump_json()),
         "root": np.stack([forest.root + begin for forest, begin in numbered]),
-        "feature": np.concatenate([forest.feature for forest in forests]).astype(np.int16),
-        "threshold": np.concatenate([forest.threshold for forest in forests]),
-        "left": np.concatenate([forest.left + begin for forest, begin in numbered]).astype(np.int32),
-        "right": np.concatenate([forest.right + begin for forest, begin in numbered]).astype(np.int32),
-        "value": np.concatenate([forest.value for forest in forests]),
+        "feature": np.concatenate([forest.nodes["feature"] for forest in forests]).astype(np.int16),
+        "left": np.concatenate([forest.nodes["left"] + begin for forest, begin in numbered]),
+        "right": np.concatenate([forest.nodes["right"] + begin for forest, begin in numbered]),
+        "number": np.concatenate([forest.nodes["number"] for forest in forests]),
         "template_key": np.array(list(predictor.group), dtype=np.uint64),
         "template_group": np.array(list(predictor.group.values()), dtype=np.int8),
         "lowest": predictor.lowest,
@@ -188,7 +187,7 @@ def _checked_arrays(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
             )
         checked[name] = np.ascontiguousarray(array, dtype)
     nodes = checked["feature"].size
-    sizes = dict.fromkeys(("threshold", "left", "right", "value"), nodes)
+    sizes = dict.fromkeys(("left", "right", "number"), nodes)
     sizes |= dict.fromkeys(("lowest", "highest"), len(FEATURES))
     sizes["template_group"] = checked["template_key"].size
     for name, size in sizes.items():
@@ -202,7 +201,7 @@ def _check_trees(arrays: dict[str, NDArray[Any]]) -> None:
 
     The children of a node come after the node, in the same tree, so that a walk from a root ends.
     """
-    root, feature = arrays["root"], arrays["feature"]
+    root, feature, number = arrays["root"], arrays["feature"], arrays["number"]
     if root.shape[0] != GROUPS + 1 or not 1 <= root.shape[1] <= MOST_TREES:
         raise ValueError(
             f"root: expected {GROUPS + 1} forests of 1 to {MOST_TREES} trees, got shape {root.shape}"
@@ -220,11 +219,11 @@ def _check_trees(arrays: dict[str, NDArray[Any]]) -> None:
             (name, is_leaf | ((arrays[name] > node) & (arrays[name] < end)), "a later node of the same tree")
             for name in ("left", "right")
         ),
-        ("threshold", is_leaf | np.isfinite(arrays["threshold"]), "a finite number"),
+        ("number", np.isfinite(number), "a finite number"),
         (
-            "value",
-            (arrays["value"] >= shortest - 1e-9) & (arrays["value"] <= longest + 1e-9),
-            f"a number from {shortest:.1f} to {longest:.1f}",
+            "number",
+            ~is_leaf | ((number >= shortest - 1e-9) & (number <= longest + 1e-9)),
+            f"a number from {shortest:.1f} to {longest:.1f} at a leaf",
         ),
         (
             "template_group",
@@ -240,9 +239,11 @@ def _check_trees(arrays: dict[str, NDArray[Any]]) -> None:
 
 
 def _predictor(head: _Head, arrays: dict[str, NDArray[Any]], name: str) -> Predictor:
-    nodes = [arrays[key] for key in ("feature", "threshold", "left", "right", "value")]
+    nodes = np.zeros(arrays["feature"].size, NODE)
+    for field in ("feature", "left", "right", "number"):
+        nodes[field] = arrays[field]
     return Predictor(
-        forests=tuple(Forest(root, *nodes) for root in arrays["root"]),
+        forests=tuple(Forest(root, nodes) for root in arrays["root"]),
         group=dict(zip(arrays["template_key"].tolist(), arrays["template_group"].tolist(), strict=True)),
         job_var=head.job_var,
         stage_var=head.stage_var,

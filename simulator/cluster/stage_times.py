@@ -19,10 +19,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.compiled import compiled
+from simulator.compiled import compiled, record
 from workloads.job import JobProfile
 
-__all__ = ["FEATURES", "Forest", "Prediction", "fit_forest", "log_task_ms", "num_tasks", "stage_features"]
+__all__ = [
+    "FEATURES", "NODE", "Forest", "Prediction", "fit_forest", "log_task_ms", "num_tasks", "stage_features",
+]  # fmt: skip
 
 #: Kinds of operators by their names, the first that matches; all others are of the kind ``other``.
 OPERATORS = {
@@ -83,24 +85,22 @@ class Prediction:
     stage_var: float
 
 
+#: Node of a tree, in one line of the processor's cache: index in ``FEATURES`` by which it splits, -1 at a leaf; its
+#: children; and the threshold up to which a stage goes left, at a leaf the mean logarithm of the task time in ms.
+NODE = record(("feature", np.int32), ("left", np.int32), ("right", np.int32), ("number", np.float64))
+
+
 @dataclass(frozen=True, eq=False)
 class Forest:
-    """Regression trees as arrays.
+    """Regression trees.
 
     Attributes:
         root: first node of each tree, int64 [trees].
-        feature: index in ``FEATURES`` by which a node splits, int64 [nodes]; -1 at a leaf.
-        threshold: a stage whose feature is at most this goes left, float64 [nodes].
-        left, right: the children of a node, int64 [nodes].
-        value: mean logarithm of the task time in ms at a leaf, float64 [nodes].
+        nodes: nodes of all trees, ``NODE`` [nodes].
     """
 
     root: NDArray[np.int64]
-    feature: NDArray[np.int64]
-    threshold: NDArray[np.float64]
-    left: NDArray[np.int64]
-    right: NDArray[np.int64]
-    value: NDArray[np.float64]
+    nodes: NDArray[np.void]
 
     def log_ms(
         self, features: NDArray[np.float64], tasks: NDArray[np.float64]
@@ -115,29 +115,20 @@ class Forest:
             The mean over trees, float64 [num_stages]; the variance between trees of the logarithm of the job's work.
         """
         by_tree = np.empty((self.root.size, len(features)))
-        _walk(
-            by_tree,
-            np.nan_to_num(features, nan=MISSING),
-            self.root,
-            self.feature,
-            self.threshold,
-            self.left,
-            self.right,
-            self.value,
-        )
+        _walk(by_tree, np.nan_to_num(features, nan=MISSING), self.root, self.nodes)
         work = np.log(np.exp(by_tree) @ tasks)
         return by_tree.mean(axis=0), float(work.var())
 
 
 @compiled
-def _walk(by_tree, features, root, feature, threshold, left, right, value):  # type: ignore[no-untyped-def]
+def _walk(by_tree, features, root, nodes):  # type: ignore[no-untyped-def]
     """Fill the value of each tree, float64 [trees, stages], for features, float64 [stages, features]."""
     for tree in range(by_tree.shape[0]):
         for stage in range(by_tree.shape[1]):
-            node = root[tree]
-            while feature[node] >= 0:
-                node = left[node] if features[stage, feature[node]] <= threshold[node] else right[node]
-            by_tree[tree, stage] = value[node]
+            node = nodes[root[tree]]
+            while node.feature >= 0:
+                node = nodes[node.left if features[stage, node.feature] <= node.number else node.right]
+            by_tree[tree, stage] = node.number
 
 
 def stage_features(profile: JobProfile) -> NDArray[np.float64]:
@@ -260,12 +251,12 @@ def fit_forest(profiles: Sequence[JobProfile]) -> Forest:
     features = np.nan_to_num(features[:, used], nan=MISSING)
     fitted = RandomForestRegressor(TREES, min_samples_leaf=LEAF, max_features=SHARE, random_state=0)
     trees = [tree.tree_ for tree in fitted.fit(features, log_ms, weight).estimators_]
-    root = np.cumsum([0, *(tree.node_count for tree in trees[:-1])])
-    return Forest(
-        root,
-        np.concatenate([np.where(tree.children_left < 0, -1, used[tree.feature]) for tree in trees]),
-        np.concatenate([tree.threshold for tree in trees]),
-        np.concatenate([tree.children_left + first for tree, first in zip(trees, root, strict=True)]),
-        np.concatenate([tree.children_right + first for tree, first in zip(trees, root, strict=True)]),
-        np.concatenate([tree.value[:, 0, 0] for tree in trees]),
-    )
+    root = np.cumsum([0, *(tree.node_count for tree in trees)])
+    nodes = np.zeros(root[-1], NODE)
+    for tree, first in zip(trees, root.tolist(), strict=False):
+        is_leaf = tree.children_left < 0
+        of_tree = nodes[first : first + tree.node_count]
+        of_tree["feature"] = np.where(is_leaf, -1, used[tree.feature])
+        of_tree["left"], of_tree["right"] = tree.children_left + first, tree.children_right + first
+        of_tree["number"] = np.where(is_leaf, tree.value[:, 0, 0], tree.threshold)
+    return Forest(root[:-1], nodes)

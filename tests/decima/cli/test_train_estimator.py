@@ -81,7 +81,7 @@ def test_other_executors_have_other_times(jobs: Path) -> None:
     for executors in ("1", "8"):
         succeeded(train("own.json", "-o", f"{executors}.npz", "--executors", executors))
     with np.load("1.npz") as one, np.load("8.npz") as eight:
-        assert one["value"].mean() != eight["value"].mean()
+        assert one["number"].mean() != eight["number"].mean()
 
 
 def test_too_few_jobs_leave_the_file_as_it_is(jobs: Path) -> None:

@@ -120,9 +120,9 @@ def _set(name: str, index: Any, value: Any) -> Callable[[Arrays], None]:
     (lambda arrays: arrays.update(estimator=np.array("[" * 100_000)), "estimator: too many levels of brackets"),
     (lambda arrays: arrays.update(estimator=np.array("x" * 200_000)), "estimator: expected a JSON text"),
     (lambda arrays: arrays.pop("estimator"), "estimator: expected a JSON text"),
-    (lambda arrays: arrays.pop("value"), "the array 'value' is missing"),
+    (lambda arrays: arrays.pop("number"), "the array 'number' is missing"),
     (lambda arrays: arrays.update(more=np.zeros(2)), "the array 'more' is unknown"),
-    (lambda arrays: arrays.update(value=arrays["value"][:-1]), "value: expected"),
+    (lambda arrays: arrays.update(number=arrays["number"][:-1]), "number: expected"),
     (lambda arrays: arrays.update(lowest=arrays["lowest"][:-1]), f"lowest: expected {len(FEATURES)} values"),
     (lambda arrays: arrays.update(root=arrays["root"][0]), "root: expected int64 of 2 dimensions"),
     (lambda arrays: arrays.update(root=arrays["root"][:2]), "root: expected 6 forests"),
@@ -134,9 +134,9 @@ def _set(name: str, index: Any, value: Any) -> Callable[[Arrays], None]:
     (_set("right", 0, -1), "right[0]: expected a later node of the same tree"),
     (_set("feature", 0, len(FEATURES)), "feature[0]: expected -1 to"),
     (_set("feature", 0, -2), "feature[0]: expected -1 to"),
-    (_set("threshold", 0, math.nan), "threshold[0]: expected a finite number"),
-    (_set("value", 3, math.inf), "value[3]: expected a number from"),
-    (_set("value", 3, 1e6), "value[3]: expected a number from"),
+    (_set("number", 0, math.nan), "number[0]: expected a finite number"),
+    (_set("number", -1, math.inf), "expected a finite number, got inf"),
+    (_set("number", -1, 1e6), "at a leaf, got 1e+06"),
     (_set("template_group", 0, 5), "template_group[0]: expected a number from 0 to 4"),
     (_set("highest", 0, math.nan), "highest[0]: expected a number"),
 )
@@ -153,11 +153,11 @@ def test_a_file_of_another_kind_is_refused(content: bytes, tmp_path: Path) -> No
     for wrong in (b"", b"no archive", content[: len(content) // 2]):
         path.write_bytes(wrong)
         assert "not a model file of an estimator, or truncated" in refusal(read_estimator, EstimatorError, path)
-    arrays = _read(content) | {"value": np.array([Malicious(touched)])}
+    arrays = _read(content) | {"number": np.array([Malicious(touched)])}
     refusal(read_estimator, EstimatorError, _write(path, arrays))
     assert not touched.exists()
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("value.npy", bytes(2**28))
+        archive.writestr("number.npy", bytes(2**28))
     refusal(read_estimator, EstimatorError, path)
     assert refusal(read_estimator, EstimatorError, tmp_path) == "Is a directory"
 
@@ -198,7 +198,7 @@ def _damage(draw: st.DrawFn) -> Callable[[Arrays], None]:
 
 
 _ARRAY_NAMES = {
-    "root", "feature", "threshold", "left", "right", "value", "template_key", "template_group", "lowest", "highest"
+    "root", "feature", "left", "right", "number", "template_key", "template_group", "lowest", "highest"
 }  # fmt: skip
 
 
