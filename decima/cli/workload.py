@@ -134,7 +134,7 @@ def _estimator_text(profiles: Sequence[JobProfile]) -> str:
             "jobs without history get typical task times: the jobs are of too few templates to learn from, "
             f"at least {FEWEST_TEMPLATES} are needed"
         )
-    return f"jobs without history, estimated from their DAGs: {predictor.accuracy}"
+    return f"jobs without history, estimated from what is known before they run: {predictor.fits[0].accuracy}"
 
 
 @click.command("train-estimator")
@@ -164,13 +164,14 @@ def train_estimator(jobs: Sequence[str], out: Path, executors: int | None) -> No
     if executors is not None:
         cluster = ClusterConfig(executors)
         profiles = tuple(known_profile(profile, cluster) for profile in profiles)
-    predictor = predictor_of(profiles)
+    predictor = predictor_of(profiles, also_dag_only=True)
     if predictor is None:
         raise click.UsageError(
             f"{', '.join(jobs)}: too few different jobs to learn from, at least {FEWEST_TEMPLATES} templates are needed"
         )
     write_estimator(out, predictor, ", ".join(jobs), _sha256(jobs))
-    print_line(str(predictor.accuracy))
+    for fit, used in zip(predictor.fits, ("", "from DAGs and numbers of tasks alone: "), strict=False):
+        print_line(f"{used}{fit.accuracy}")
     counts = f"{count_text(predictor.jobs, 'job')} of {count_text(predictor.templates, 'template')}"
     print_line(f"estimator of {counts} in {out}")
 

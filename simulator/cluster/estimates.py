@@ -166,6 +166,18 @@ def predictor_for(
     return predictor_of(profiles)
 
 
+@lru_cache(maxsize=10_000)
+def dag_only(profile: JobProfile) -> JobProfile:
+    """Return a job without bytes, rows and operators of its stages, as drivers report it; itself if it has none."""
+    stages = tuple(
+        replace(stage, input_bytes=None, input_rows=None, shuffle_bytes=None, operators=())
+        if stage.operators or stage.input_bytes is not None
+        else stage
+        for stage in profile.stages
+    )
+    return profile if stages == profile.stages else replace(profile, stages=stages)
+
+
 def without_history(
     profile: JobProfile,
     prior: WorkPrior,

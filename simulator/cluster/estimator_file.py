@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from simulator.cluster.predictor import GROUPS, Accuracy, Predictor
+from simulator.cluster.predictor import GROUPS, Accuracy, CrossFit, Predictor
 from simulator.cluster.stage_times import FEATURES, NODE, SHORTEST_MS, Forest
 from workloads.archive import read_arrays
 from workloads.errors import LONGEST_MS, DecimaError, WorkloadError, check_path
@@ -33,9 +33,9 @@ HEAD, LONGEST_HEAD = "estimator", 100_000
 MOST_TREES = 1_000
 #: Type and number of dimensions of each other array.
 _ARRAYS = {
-    "root": (np.int64, 2), "feature": (np.int64, 1), "left": (np.int64, 1), "right": (np.int64, 1),
+    "root": (np.int64, 3), "feature": (np.int64, 1), "left": (np.int64, 1), "right": (np.int64, 1),
     "number": (np.float64, 1), "template_key": (np.uint64, 1), "template_group": (np.int64, 1),
-    "lowest": (np.float64, 1), "highest": (np.float64, 1),
+    "lowest": (np.float64, 2), "highest": (np.float64, 2),
 }  # fmt: skip
 
 _Count = Annotated[int, Field(ge=1)]
@@ -48,7 +48,23 @@ class EstimatorError(DecimaError, ValueError):
     """A model file of an estimator cannot be read. The message is one line that names the file and the place in it."""
 
 
-class _Head(BaseModel):
+class _Model(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class _Fit(_Model):
+    """Variances and errors of forests, see ``CrossFit`` and ``Accuracy``."""
+
+    job_var: tuple[_Variance, _Variance]
+    stage_var: _Variance
+    tested_jobs: _Count
+    work_sd: Annotated[float, Field(ge=0)]
+    stage_sd: Annotated[float, Field(ge=0)]
+    within_50: _Share
+    within_90: _Share
+
+
+class _Head(_Model):
     """The JSON text of a model file.
 
     Attributes:
@@ -57,11 +73,8 @@ class _Head(BaseModel):
         source: name of the workload file.
         sha256: hash of the workload file, hexadecimal; empty if the workload has no file.
         created: time at which the predictor was fitted, ISO 8601.
-        job_var, stage_var: see ``Predictor``.
-        tested_jobs, work_sd, stage_sd, within_50, within_90: see ``Accuracy``.
+        fits: see ``Predictor``.
     """
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
     format: Literal["decima-estimator"] = "decima-estimator"
     version: Literal[1] = 1
@@ -71,13 +84,7 @@ class _Head(BaseModel):
     source: _Text
     sha256: Annotated[str, Field(pattern="^([0-9a-f]{64})?$")]
     created: Annotated[str, Field(max_length=64)]
-    job_var: tuple[_Variance, _Variance]
-    stage_var: _Variance
-    tested_jobs: _Count
-    work_sd: Annotated[float, Field(ge=0)]
-    stage_sd: Annotated[float, Field(ge=0)]
-    within_50: _Share
-    within_90: _Share
+    fits: Annotated[tuple[_Fit, ...], Field(min_length=1, max_length=2)]
 
 
 def write_estimator(path: str | Path, predictor: Predictor, source: str = "", sha256: str = "") -> None:
@@ -92,7 +99,6 @@ def write_estimator(path: str | Path, predictor: Predictor, source: str = "", sh
     Raises:
         WorkloadError: the file cannot be written.
     """
-    accuracy = predictor.accuracy
     head = _Head(
         features=FEATURES,
         jobs=predictor.jobs,
@@ -100,28 +106,36 @@ def write_estimator(path: str | Path, predictor: Predictor, source: str = "", sh
         source=source[-1024:],
         sha256=sha256,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        job_var=predictor.job_var,
-        stage_var=predictor.stage_var,
-        tested_jobs=accuracy.jobs,
-        work_sd=accuracy.work_sd,
-        stage_sd=accuracy.stage_sd,
-        within_50=accuracy.within_50,
-        within_90=accuracy.within_90,
+        fits=tuple(
+            _Fit(
+                job_var=fit.job_var,
+                stage_var=fit.stage_var,
+                tested_jobs=fit.accuracy.jobs,
+                work_sd=fit.accuracy.work_sd,
+                stage_sd=fit.accuracy.stage_sd,
+                within_50=fit.accuracy.within_50,
+                within_90=fit.accuracy.within_90,
+            )
+            for fit in predictor.fits
+        ),
     )
-    forests = predictor.forests
+    fits = predictor.fits
+    forests = [forest for fit in fits for forest in fit.forests]
     first = np.cumsum([0, *(forest.nodes.size for forest in forests[:-1])])
     numbered = list(zip(forests, first.tolist(), strict=True))
     arrays: dict[str, Any] = {
         HEAD: np.array(head.model_dump_json()),
-        "root": np.stack([forest.root + begin for forest, begin in numbered]),
+        "root": np.stack([forest.root + begin for forest, begin in numbered]).reshape(
+            len(fits), GROUPS + 1, -1
+        ),
         "feature": np.concatenate([forest.nodes["feature"] for forest in forests]).astype(np.int16),
         "left": np.concatenate([forest.nodes["left"] + begin for forest, begin in numbered]),
         "right": np.concatenate([forest.nodes["right"] + begin for forest, begin in numbered]),
         "number": np.concatenate([forest.nodes["number"] for forest in forests]),
         "template_key": np.array(list(predictor.group), dtype=np.uint64),
         "template_group": np.array(list(predictor.group.values()), dtype=np.int8),
-        "lowest": predictor.lowest,
-        "highest": predictor.highest,
+        "lowest": np.stack([fit.lowest for fit in fits]),
+        "highest": np.stack([fit.highest for fit in fits]),
     }
     content = io.BytesIO()
     np.savez_compressed(content, **arrays)
@@ -141,7 +155,7 @@ def read_estimator(path: str | Path) -> Predictor:
         raise EstimatorError(str(error)) from None
     try:
         head = _read_head(arrays.pop(HEAD, np.zeros(0)))
-        checked = _checked_arrays(arrays)
+        checked = _checked_arrays(arrays, len(head.fits))
         _check_trees(checked)
         return _predictor(head, checked, str(path))
     except ValueError as error:
@@ -172,7 +186,7 @@ def _read_head(text: NDArray[Any]) -> _Head:
     return head
 
 
-def _checked_arrays(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def _checked_arrays(arrays: dict[str, NDArray[Any]], num_fits: int) -> dict[str, NDArray[Any]]:
     """Check names, shapes and types of arrays; raise ``ValueError`` with the name if one is wrong."""
     checked = {}
     for name in sorted(arrays.keys() | _ARRAYS.keys()):
@@ -188,11 +202,16 @@ def _checked_arrays(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         checked[name] = np.ascontiguousarray(array, dtype)
     nodes = checked["feature"].size
     sizes = dict.fromkeys(("left", "right", "number"), nodes)
-    sizes |= dict.fromkeys(("lowest", "highest"), len(FEATURES))
+    sizes |= dict.fromkeys(("lowest", "highest"), num_fits * len(FEATURES))
     sizes["template_group"] = checked["template_key"].size
     for name, size in sizes.items():
         if checked[name].size != size:
             raise ValueError(f"{name}: expected {size} values, got {checked[name].size}")
+    root = checked["root"]
+    if root.shape[:2] != (num_fits, GROUPS + 1) or not 1 <= root.shape[2] <= MOST_TREES:
+        raise ValueError(
+            f"root: expected {num_fits} times {GROUPS + 1} forests of 1 to {MOST_TREES} trees, got shape {root.shape}"
+        )
     return checked
 
 
@@ -202,10 +221,6 @@ def _check_trees(arrays: dict[str, NDArray[Any]]) -> None:
     The children of a node come after the node, in the same tree, so that a walk from a root ends.
     """
     root, feature, number = arrays["root"], arrays["feature"], arrays["number"]
-    if root.shape[0] != GROUPS + 1 or not 1 <= root.shape[1] <= MOST_TREES:
-        raise ValueError(
-            f"root: expected {GROUPS + 1} forests of 1 to {MOST_TREES} trees, got shape {root.shape}"
-        )
     first = np.append(root.ravel(), feature.size)
     if first[0] != 0 or (np.diff(first) < 1).any():
         raise ValueError("root: expected ascending numbers of nodes from 0 on")
@@ -230,27 +245,38 @@ def _check_trees(arrays: dict[str, NDArray[Any]]) -> None:
             (arrays["template_group"] >= 0) & (arrays["template_group"] < GROUPS),
             f"a number from 0 to {GROUPS - 1}",
         ),
-        ("lowest", ~np.isnan(arrays["lowest"]), "a number"),
-        ("highest", ~np.isnan(arrays["highest"]), "a number"),
+        *((name, ~np.isnan(arrays[name].ravel()), "a number") for name in ("lowest", "highest")),
     ):
         if not is_right.all():
             index = int(np.argmin(is_right))
-            raise ValueError(f"{name}[{index}]: expected {expected}, got {arrays[name][index]:g}")
+            raise ValueError(f"{name}[{index}]: expected {expected}, got {arrays[name].flat[index]:g}")
 
 
 def _predictor(head: _Head, arrays: dict[str, NDArray[Any]], name: str) -> Predictor:
     nodes = np.zeros(arrays["feature"].size, NODE)
     for field in ("feature", "left", "right", "number"):
         nodes[field] = arrays[field]
+    fits = (
+        CrossFit(
+            tuple(Forest(of_forest, nodes) for of_forest in root),
+            fit.job_var,
+            fit.stage_var,
+            lowest,
+            highest,
+            Accuracy(fit.tested_jobs, fit.work_sd, fit.stage_sd, fit.within_50, fit.within_90),
+        )
+        for fit, root, lowest, highest in zip(
+            head.fits,
+            arrays["root"],
+            arrays["lowest"].reshape(-1, len(FEATURES)),
+            arrays["highest"].reshape(-1, len(FEATURES)),
+            strict=True,
+        )
+    )
     return Predictor(
-        forests=tuple(Forest(root, nodes) for root in arrays["root"]),
+        fits=tuple(fits),
         group=dict(zip(arrays["template_key"].tolist(), arrays["template_group"].tolist(), strict=True)),
-        job_var=head.job_var,
-        stage_var=head.stage_var,
-        lowest=arrays["lowest"],
-        highest=arrays["highest"],
         jobs=head.jobs,
         templates=head.templates,
-        accuracy=Accuracy(head.tested_jobs, head.work_sd, head.stage_sd, head.within_50, head.within_90),
         name=name,
     )

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.cluster.config import FittedEstimator
-from simulator.cluster.estimates import HALF_WIDTH_50
+from simulator.cluster.estimates import HALF_WIDTH_50, dag_only
 from simulator.cluster.stage_times import (
     Forest,
     Prediction,
@@ -32,7 +32,7 @@ from simulator.compiled import compiled, inner
 from workloads.display import count_text
 from workloads.job import JobProfile, StageProfile, TaskDurations
 
-__all__ = ["Accuracy", "Predictor", "predictor_of", "template_keys", "templates"]
+__all__ = ["Accuracy", "CrossFit", "Predictor", "predictor_of", "template_keys", "templates"]
 
 #: Numbers of groups of templates, and of templates below which no forest is fitted.
 GROUPS, FEWEST_TEMPLATES = 5, 5
@@ -82,31 +82,46 @@ class Accuracy:
 
 
 @dataclass(frozen=True, eq=False)
-class Predictor(FittedEstimator):
-    """Predictions for the jobs of a workload and for others, by a forest that was fitted without the job's template.
+class CrossFit:
+    """Forests that were fitted without a group of templates each, with the variances of their errors.
 
     Attributes:
         forests: for each group of templates, a forest fitted to the jobs of all other groups; the last one is fitted to
             all jobs.
-        group: group of each template, by each of its keys (``template_keys``).
         job_var: variance of the logarithm of a job's error: a constant, and a factor of the variance between the trees.
         stage_var: variance of the logarithm of a stage's error relative to its job.
         lowest, highest: bounds of each feature outside of which jobs are unlike those of the fit, float64 [features].
-        jobs, templates: numbers of jobs and templates of the workload.
-        accuracy: errors of the predictions.
-        name: name of the file that contains the predictor, or of the estimator.
+        accuracy: errors for jobs of templates that a forest has not seen.
     """
 
     forests: tuple[Forest, ...]
-    group: Mapping[int, int]
     job_var: tuple[float, float]
     stage_var: float
     lowest: NDArray[np.float64]
     highest: NDArray[np.float64]
+    accuracy: Accuracy
+
+
+@dataclass(frozen=True, eq=False)
+class Predictor(FittedEstimator):
+    """Predictions for the jobs of a workload and for others, by a forest that was fitted without the job's template.
+
+    Attributes:
+        fits: forests that use all that is known of the jobs; and, if there is a second entry, forests that only use
+            DAGs and numbers of tasks, for jobs of which no more is known.
+        group: group of each template, by each of its keys (``template_keys``).
+        jobs, templates: numbers of jobs and templates of the workload.
+        name: name of the file that contains the predictor, or of the estimator.
+    """
+
+    fits: tuple[CrossFit, ...]
+    group: Mapping[int, int]
     jobs: int
     templates: int
-    accuracy: Accuracy
     name: str = "forest"
+
+    def __str__(self) -> str:
+        return self.name
 
     def predict(self, profile: JobProfile) -> Prediction | None:
         """Predict the task times of a job; its own task times are not used. The last results are cached.
@@ -124,7 +139,7 @@ class Predictor(FittedEstimator):
     def warm_up(self) -> None:
         """Load compiled code, so that the first prediction takes no longer than others."""
         job = JobProfile("", (StageProfile(1, TaskDurations.constant(1.0)),))
-        self.forests[-1].log_ms(stage_features(job), num_tasks(job))
+        self.fits[-1].forests[-1].log_ms(stage_features(job), num_tasks(job))
         template_keys(job)
 
 
@@ -132,19 +147,29 @@ class Predictor(FittedEstimator):
 def _predict(predictor: Predictor, profile: JobProfile) -> Prediction | None:
     if profile.num_stages > MOST_STAGES:
         return None
+    fit = predictor.fits[-1 if dag_only(profile) is profile else 0]
     features = stage_features(profile)
-    if (features < predictor.lowest).any() or (features > predictor.highest).any():
+    if (features < fit.lowest).any() or (features > fit.highest).any():
         return None
     groups = [predictor.group[key] for key in template_keys(profile) if key in predictor.group]
-    forest = predictor.forests[groups[0] if groups else -1]
+    forest = fit.forests[groups[0] if groups else -1]
     log_ms, between_trees = forest.log_ms(features, num_tasks(profile))
-    constant, factor = predictor.job_var
-    return Prediction(np.exp(log_ms), constant + factor * between_trees, predictor.stage_var)
+    constant, factor = fit.job_var
+    return Prediction(np.exp(log_ms), constant + factor * between_trees, fit.stage_var)
 
 
 @lru_cache(maxsize=8)
-def predictor_of(profiles: tuple[JobProfile, ...]) -> Predictor | None:
-    """Fit the predictor of a workload's jobs; None if they have too few templates. The last ones are cached."""
+def predictor_of(profiles: tuple[JobProfile, ...], also_dag_only: bool = False) -> Predictor | None:
+    """Fit the predictor of a workload's jobs. The last ones are cached.
+
+    Args:
+        profiles: the jobs.
+        also_dag_only: whether to fit also forests that use only DAGs and numbers of tasks, if more is known of the
+            jobs.
+
+    Returns:
+        The predictor; None if the jobs are of too few templates.
+    """
     keys = [template_keys(profile) for profile in profiles]
     template = templates(keys)
     num_templates = max(template, default=-1) + 1
@@ -152,24 +177,29 @@ def predictor_of(profiles: tuple[JobProfile, ...]) -> Predictor | None:
         return None
     group = np.array(template) % GROUPS
     sample = _sample(template)
-    jobs, group_of_job = [profiles[job] for job in sample], group[sample]
-    forests = [
-        fit_forest([job for job, other in zip(jobs, group_of_job, strict=True) if other != index])
-        for index in range(GROUPS)
-    ]
-    errors = np.array([_errors(forests[index], job) for job, index in zip(jobs, group_of_job, strict=True)])
-    job_var, stage_var = _variances(errors)
-    lowest, highest = _bounds(jobs)
+    jobs = [profiles[job] for job in sample]
+    fits = [_cross_fit(jobs, group[sample])]
+    without_data = [dag_only(job) for job in jobs]
+    if also_dag_only and without_data != jobs:
+        fits.append(_cross_fit(without_data, group[sample]))
     return Predictor(
-        forests=(*forests, fit_forest(jobs)),
+        fits=tuple(fits),
         group={key: int(group[job]) for job in range(len(profiles)) for key in keys[job]},
-        job_var=job_var,
-        stage_var=stage_var,
-        lowest=lowest,
-        highest=highest,
         jobs=len(profiles),
         templates=num_templates,
-        accuracy=_accuracy(errors, group_of_job),
+    )
+
+
+def _cross_fit(jobs: Sequence[JobProfile], group: NDArray[np.int64]) -> CrossFit:
+    """Fit forests to jobs in groups, int64 [jobs]."""
+    forests = [
+        fit_forest([job for job, other in zip(jobs, group, strict=True) if other != index])
+        for index in range(GROUPS)
+    ]
+    errors = np.array([_errors(forests[index], job) for job, index in zip(jobs, group, strict=True)])
+    job_var, stage_var = _variances(errors)
+    return CrossFit(
+        (*forests, fit_forest(jobs)), job_var, stage_var, *_bounds(jobs), _accuracy(errors, group)
     )
 
 
@@ -191,7 +221,7 @@ def _errors(forest: Forest, profile: JobProfile) -> tuple[float, float, float, f
 
 
 def _variances(errors: NDArray[np.float64]) -> tuple[tuple[float, float], float]:
-    """Return ``Predictor.job_var`` and ``stage_var`` for errors (``_errors``), float64 [jobs, 4].
+    """Return ``CrossFit.job_var`` and ``stage_var`` for errors (``_errors``), float64 [jobs, 4].
 
     The variance of a job's own error is proportional to that between the trees plus its median, and such that two
     thirds of the errors are within a standard deviation.
@@ -223,7 +253,7 @@ def _accuracy(errors: NDArray[np.float64], group: NDArray[np.int64]) -> Accuracy
 
 
 def _bounds(profiles: Sequence[JobProfile]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return ``Predictor.lowest`` and ``highest``: the range of the features of jobs, three times as wide."""
+    """Return ``CrossFit.lowest`` and ``highest``: the range of the features of jobs, three times as wide."""
     features = np.concatenate([stage_features(profile) for profile in profiles])
     # A feature may be missing (NaN) in some jobs; one that is missing in all jobs has no bounds.
     lowest, highest = np.fmin.reduce(features), np.fmax.reduce(features)

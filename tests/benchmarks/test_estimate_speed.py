@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from simulator.cluster.estimates import dag_only
 from simulator.cluster.estimator_file import read_estimator, write_estimator
 from simulator.cluster.predictor import _predict, predictor_of
 from tests.benchmarks.yardstick import product_s
@@ -17,7 +18,7 @@ REPEATS = 20
 
 def test_an_estimate_costs_less_than_a_product(tmp_path: Path) -> None:
     """Each job is estimated anew, by the forest of its own group, as in a service that it reaches."""
-    jobs = tuple(embedded_tpch(["2g", "20g", "100g"]))
+    jobs = tuple(map(dag_only, embedded_tpch(["2g", "20g", "100g"])))
     fitted = predictor_of(jobs)
     assert fitted is not None
     write_estimator(tmp_path / "it.npz", fitted)

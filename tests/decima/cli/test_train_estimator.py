@@ -3,6 +3,7 @@
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ def jobs() -> Path:
     return Path("jobs.json")
 
 
-def head(path: str) -> dict[str, object]:
+def head(path: str) -> dict[str, Any]:
     with np.load(path) as archive:
         return dict(json.loads(str(archive["estimator"])))
 
@@ -45,7 +46,11 @@ def test_it_writes_a_file_that_says_what_it_is(jobs: Path) -> None:
     found = head("it.npz")
     assert (found["source"], found["jobs"], found["templates"]) == ("jobs.json", 12, 12)
     assert found["sha256"] == hashlib.sha256(jobs.read_bytes()).hexdigest()
-    assert {"format", "version", "created", "work_sd", "stage_sd", "within_50", "within_90"} <= found.keys()
+    assert found.keys() >= {"format", "version", "created", "features"}
+    for fit in found["fits"]:
+        assert fit.keys() >= {"work_sd", "stage_sd", "within_50", "within_90", "job_var", "stage_var"}
+    assert len(found["fits"]) == 2
+    assert "from DAGs and numbers of tasks alone: of 12 jobs" in result.stdout
 
 
 def test_commands_take_the_file(jobs: Path) -> None:

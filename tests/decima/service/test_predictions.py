@@ -17,7 +17,7 @@ from decima.service.protocol import JobMessage, StageMessage
 from decima.service.service import Driver, Service
 from simulator.cluster import stage_times
 from simulator.cluster.config import Knowledge
-from simulator.cluster.estimates import draw_estimates
+from simulator.cluster.estimates import dag_only, draw_estimates
 from simulator.cluster.estimator_file import read_estimator, write_estimator
 from simulator.cluster.predictor import MOST_STAGES, predictor_of
 from tests.cases import cases
@@ -25,9 +25,9 @@ from tests.decima.service.serving import Client, a_job, a_stage, a_state, execut
 from workloads import JobProfile, JobSequence, embedded_tpch
 from workloads.sources.workload_file import Workload
 
-PAST = tuple(embedded_tpch(["2g", "20g"], list(range(1, 16))))
+PAST = tuple(map(dag_only, embedded_tpch(["2g", "20g"], list(range(1, 16)))))
 #: Queries that are not in the history, and other sizes of queries that are.
-NEW = tuple(embedded_tpch(["20g"], [16, 18, 21, 22])) + tuple(embedded_tpch(["100g"], [3, 9]))
+NEW = tuple(map(dag_only, embedded_tpch(["20g"], [16, 18, 21, 22]) + embedded_tpch(["100g"], [3, 9])))
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +116,12 @@ def test_a_job_whose_plan_changes_is_estimated_anew(history: History) -> None:
     assert job.mean_ms[0] == pytest.approx(77.0, rel=0.05)  # finished tasks still count
     coalesced = update(4, scan, join.model_copy(update={"tasks": 20, "pending": 20}))
     assert coalesced.predicted_ms != alone.predicted_ms
+
+
+def test_bytes_and_operators_of_the_history_do_not_count_as_drivers_report_none(history: History) -> None:
+    past = tuple(embedded_tpch(["2g", "20g"], list(range(1, 16))))
+    assert past != tuple(map(dag_only, past))
+    assert History.of(Workload(past)).predictor is history.predictor
 
 
 def test_without_a_predictor_jobs_have_typical_times() -> None:

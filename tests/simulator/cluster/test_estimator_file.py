@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from simulator.cluster import stage_times
 from simulator.cluster.config import Knowledge
-from simulator.cluster.estimates import draw_estimates
+from simulator.cluster.estimates import dag_only, draw_estimates
 from simulator.cluster.estimator_file import EstimatorError, read_estimator, write_estimator
 from simulator.cluster.predictor import Predictor, predictor_of
 from simulator.cluster.stage_times import FEATURES
@@ -33,7 +33,7 @@ Arrays = dict[str, NDArray[Any]]
 def predictor() -> Predictor:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stage_times, "TREES", 3)
-        fitted = predictor_of(QUERIES[:15])
+        fitted = predictor_of(QUERIES[:15], also_dag_only=True)
     assert fitted is not None
     return fitted
 
@@ -48,13 +48,16 @@ def content(predictor: Predictor, tmp_path_factory: pytest.TempPathFactory) -> b
 def test_a_file_gives_the_same_predictions(predictor: Predictor, content: bytes, tmp_path: Path) -> None:
     (tmp_path / "it.npz").write_bytes(content)
     again = read_estimator(tmp_path / "it.npz")
-    for query in QUERIES:  # of the fit, which their own forest has not seen, and others
+    assert len(again.fits) == 2
+    # Jobs of the fit, which their own forest has not seen, and others, with and without bytes and operators.
+    for query in (*QUERIES, *map(dag_only, QUERIES)):
         expected, prediction = predictor.predict(query), again.predict(query)
         assert (expected is None) == (prediction is None)
         if expected is not None and prediction is not None:
             np.testing.assert_array_equal(prediction.task_ms, expected.task_ms)
             assert (prediction.job_var, prediction.stage_var) == (expected.job_var, expected.stage_var)
-    assert (again.accuracy, again.jobs, again.templates) == (predictor.accuracy, 15, predictor.templates)
+    assert [fit.accuracy for fit in again.fits] == [fit.accuracy for fit in predictor.fits]
+    assert (again.jobs, again.templates) == (15, predictor.templates)
     assert str(again) == str(tmp_path / "it.npz")
 
 
@@ -111,11 +114,13 @@ def _set(name: str, index: Any, value: Any) -> Callable[[Arrays], None]:
     (_head(lambda head: head.update(version=True)), "format version 1 expected, got True"),
     (_head(lambda head: head.update(features=[*FEATURES[:-1], "age"])), "estimator: features: expected those of this"),
     (_head(lambda head: head.update(features=[])), "estimator: features: expected those of this version of decima"),
-    (_head(lambda head: head.update(job_var=[math.nan, 1])), "estimator: "),
-    (_head(lambda head: head.update(job_var=[-1.0, 1.0])), "estimator: job_var"),
+    (_head(lambda head: head["fits"][0].update(job_var=[math.nan, 1])), "estimator: "),
+    (_head(lambda head: head["fits"][0].update(job_var=[-1.0, 1.0])), "estimator: fits[0].job_var"),
+    (_head(lambda head: head.update(fits=[])), "estimator: fits"),
+    (_head(lambda head: head["fits"].pop()), f"lowest: expected {len(FEATURES)} values"),
     (_head(lambda head: head.update(jobs=0)), "estimator: jobs"),
     (_head(lambda head: head.update(owner="me")), "estimator: owner: unknown key"),
-    (_head(lambda head: head.pop("stage_var")), "estimator: stage_var"),
+    (_head(lambda head: head["fits"][1].pop("stage_var")), "estimator: fits[1].stage_var"),
     (lambda arrays: arrays.update(estimator=np.array("{")), "estimator: "),
     (lambda arrays: arrays.update(estimator=np.array("[" * 100_000)), "estimator: too many levels of brackets"),
     (lambda arrays: arrays.update(estimator=np.array("x" * 200_000)), "estimator: expected a JSON text"),
@@ -123,12 +128,12 @@ def _set(name: str, index: Any, value: Any) -> Callable[[Arrays], None]:
     (lambda arrays: arrays.pop("number"), "the array 'number' is missing"),
     (lambda arrays: arrays.update(more=np.zeros(2)), "the array 'more' is unknown"),
     (lambda arrays: arrays.update(number=arrays["number"][:-1]), "number: expected"),
-    (lambda arrays: arrays.update(lowest=arrays["lowest"][:-1]), f"lowest: expected {len(FEATURES)} values"),
-    (lambda arrays: arrays.update(root=arrays["root"][0]), "root: expected int64 of 2 dimensions"),
-    (lambda arrays: arrays.update(root=arrays["root"][:2]), "root: expected 6 forests"),
+    (lambda arrays: arrays.update(lowest=arrays["lowest"][:, :-1]), f"lowest: expected {2 * len(FEATURES)}"),
+    (lambda arrays: arrays.update(root=arrays["root"][0]), "root: expected int64 of 3 dimensions"),
+    (lambda arrays: arrays.update(root=arrays["root"][:, :2]), "root: expected 2 times 6 forests"),
     (lambda arrays: arrays.update(left=arrays["left"].astype(float)), "left: expected int64"),
-    (_set("root", (0, 0), 1), "root: expected ascending numbers of nodes"),
-    (_set("root", (2, 1), -5), "root: expected ascending numbers of nodes"),
+    (_set("root", (0, 0, 0), 1), "root: expected ascending numbers of nodes"),
+    (_set("root", (1, 2, 1), -5), "root: expected ascending numbers of nodes"),
     (_set("left", 0, 0), "left[0]: expected a later node of the same tree, got 0"),
     (_set("right", 0, 10**6), "right[0]: expected a later node of the same tree"),
     (_set("right", 0, -1), "right[0]: expected a later node of the same tree"),
@@ -138,7 +143,7 @@ def _set(name: str, index: Any, value: Any) -> Callable[[Arrays], None]:
     (_set("number", -1, math.inf), "expected a finite number, got inf"),
     (_set("number", -1, 1e6), "at a leaf, got 1e+06"),
     (_set("template_group", 0, 5), "template_group[0]: expected a number from 0 to 4"),
-    (_set("highest", 0, math.nan), "highest[0]: expected a number"),
+    (_set("highest", (0, 0), math.nan), "highest[0]: expected a number"),
 )
 def test_a_malformed_file_is_refused_in_one_line(
     change: Callable[[Arrays], object], message: str, content: bytes, tmp_path: Path
