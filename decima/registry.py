@@ -292,9 +292,14 @@ def _with_parameters(spec: str, name: str, argument: str) -> Scheduler:
             argument = ",".join(each for each in pairs if each not in bases)
     values = {} if base is not None and not argument else _values(spec, name, argument)
     try:
-        return SCHEDULERS[name](**values, **({} if base is None else {"base": base}))
+        scheduler = SCHEDULERS[name](**values, **({} if base is None else {"base": base}))
     except ValueError as error:
         raise SchedulerError(f"scheduler {spec!r}: {error}") from None
+    if argument.endswith(".json"):
+        from decima.schedulers.base import Kind
+
+        scheduler.kind = Kind.TUNED_RULE
+    return scheduler
 
 
 def _values(spec: str, name: str, argument: str) -> dict[str, float]:

@@ -156,9 +156,9 @@ def compare(
     """Compare schedulers on the same job sequences with the same task noise.
 
     Shows the mean job completion time (JCT) with its 95 % confidence interval, the p95 JCT, the slowdown (JCT over the
-    job's time alone), the utilisation, and the difference of the mean JCT from that of the best heuristic (the best
-    scheduler that is not learned, including custom schedulers). Ctrl-C ends the comparison early and keeps the
-    finished experiments. --out draws pictures of schedules and results.
+    job's time alone), the utilisation, and the difference of the mean JCT from that of the best rule (also one with
+    searched weights, or a custom scheduler, but no network). Ctrl-C ends the comparison early and keeps the finished
+    experiments. --out draws pictures of schedules and results.
     """
     from decima.evaluation.comparison import Comparison, run_comparisons
     from decima.evaluation.options import choose_schedulers, make_conditions
@@ -280,15 +280,17 @@ def take_signal(objective: str | None, options: dict[str, Any]) -> str | None:
 
 @click.command()
 def schedulers() -> None:
-    """List the built-in schedulers."""
+    """List the built-in schedulers: rules, rules with searched weights, networks."""
     from rich.table import Table
 
     from decima.evaluation.summaries import scheduler_summaries
 
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
-    for name, summary in scheduler_summaries().items():
-        table.add_row(name, summary)
+    for heading, schedulers in scheduler_summaries().items():
+        table.add_row(heading, "", style="underline")
+        for name, summary in schedulers.items():
+            table.add_row(f"  {name}", summary)
     make_console().print(table)
 
 

@@ -6,7 +6,7 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 #: Default schedulers of ``decima compare``, comma-separated.
-DEFAULT_SCHEDULERS = "fifo,sjf-cp,fair,naive-weighted-fair,weighted-fair,tuned-weighted-fair,srpt,decima"
+DEFAULT_SCHEDULERS = "fifo,fair,tuned-weighted-fair,srpt,srpt-tuned,decima"
 #: Default schedulers on a cluster with several executor classes.
 SCHEDULERS_THAT_PACK = "fair,tuned-weighted-fair,tetris,graphene-star,srpt,srpt-tuned,decima"
 #: Metric to compare by, a name of ``--show`` -> heuristics that are added to the default schedulers.

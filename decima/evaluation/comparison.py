@@ -21,6 +21,7 @@ from decima.evaluation.run import (
     EpisodeResult,
     best_for_all,
     compile_parts,
+    count_differences,
     run_item,
     sweep_item,
 )
@@ -38,6 +39,7 @@ from decima.evaluation.variants import (
 )
 from decima.outputs import json_text, versions
 from decima.registry import ANY_POLICY, DEFAULT_POLICY, LEARNED, policy_named
+from decima.schedulers.base import Kind
 from decima.schedulers.guarantees import NO_GUARANTEES, Guarantees, split_guarantees
 from decima.workers.pool import available_cpus, make_workers
 from simulator.cluster.deadlines import deadlines_ms
@@ -86,7 +88,7 @@ class Comparison:
 
     Attributes:
         schedulers: displayed name -> scheduler's name, in order.
-        heuristics: displayed names of schedulers that are not learned (``Scheduler.learned``), including custom ones.
+        kinds: displayed name -> what makes the scheduler's decisions, see ``decima.schedulers.base.Kind``.
         policy: policy of plain ``decima``; None if it is not compared.
         misfits: learned scheduler -> quantities of the conditions that are out of its training distribution.
         training_seeds: seeds of the training sequences; empty if no scheduler is tuned once.
@@ -150,11 +152,12 @@ class Comparison:
         grids = GRIDS | {"weighted-fair": tuple(map(weighted_fair, self.alphas))}
         further = None if set(self.shown).isdisjoint(TENANT_METRICS) else tenant_metrics
         self._plan = ComparisonPlan(conditions, specs, objects, grids, further)
-        self.heuristics = [
-            name
+        self.kinds = {
+            name: Kind.RULE
+            if spec in TUNED
+            else getattr(self._plan.make(spec, conditions.seed), "kind", Kind.RULE)
             for name, spec in specs.items()
-            if spec in TUNED or not getattr(self._plan.make(spec, conditions.seed), "learned", False)
-        ]
+        }
         self.misfits = {
             name: evaluation.misfits(file, conditions, metric)
             for name, spec in specs.items()
@@ -416,20 +419,31 @@ class Comparison:
 
     @property
     def best_heuristic(self) -> str | None:
-        """Heuristic with the best mean of ``compared_by``; None without heuristics or finished experiments.
+        """Rule with the best mean of ``compared_by``, also one with searched weights; None without finished rules.
 
         Schedulers tuned in hindsight count; schedulers that were run elsewhere do not.
         """
         runs = self._runs_with([self.compared_by])
         means = runs.groupby("scheduler")[self.compared_by].mean()
-        heuristic_means = {name: float(means[name]) for name in self.heuristics if name in means}
-        return METRICS[self.compared_by].best(heuristic_means)
+        rules = [name for name, kind in self.kinds.items() if kind != Kind.NETWORK]
+        return METRICS[self.compared_by].best({name: float(means[name]) for name in rules if name in means})
 
     def scheduler(self, name: str, seed: int) -> DecidesStages:
         """Create the scheduler of a finished experiment, with its setting if it is tuned."""
         spec = self.schedulers[name]
         setting = self.tuned[TUNED[spec].name] if tuned_once(spec) else self._results[seed][name].setting
         return self._plan.make(setting or spec, seed)
+
+    def differences(self, name: str, rule: str) -> tuple[int, int]:
+        """Return how often a scheduler and a rule decide differently in the first finished experiment.
+
+        Returns:
+            See ``count_differences``.
+        """
+        seed = min(self.finished)
+        return count_differences(
+            self.conditions, seed, self.scheduler(name, seed), self._plan.make(rule, seed)
+        )
 
     def to_json(self, **extra: Any) -> str:
         """Return the results and further entries as JSON, seconds; equal settings give equal text, bit for bit."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.metrics import Interval, mean_interval
-from decima.evaluation.run import replay
+from decima.evaluation.run import effect_of, replay
 from decima.evaluation.variants import check_tenants
 from decima.outputs import json_text
 from decima.policy.compiled.graphs import Graphs
@@ -175,7 +175,7 @@ def explain(
     to_the_end = _fork(scheduler)
     whole = _go_on(cluster.fork(), chosen, to_the_end).record()
     once = _go_on(cluster.fork(), by_rule, _fork(scheduler)).record()
-    alike = _effect(seen, chosen) == _effect(seen, by_rule)
+    alike = effect_of(seen, chosen) == effect_of(seen, by_rule)
     differences = [
         _mean_jct_s(_go_on(cluster.fork(seed, log=False), by_rule, _fork(scheduler)))
         - _mean_jct_s(_go_on(cluster.fork(seed, log=False), chosen, _fork(scheduler)))
@@ -276,25 +276,15 @@ def _differences(
     for index, (_, seen, ours) in enumerate(replay(conditions, conditions.seed, scheduler)):
         theirs = other.decide(seen)
         if index >= decision and seen.time_ms >= at_ms:
-            one, another = _effect(seen, ours), _effect(seen, theirs)
+            one, another = effect_of(seen, ours), effect_of(seen, theirs)
             if one != another:
                 differences.append((index, one is None or another is None or one[0] != another[0]))
     return differences
 
 
-def _effect(seen: Observation, decision: Decision | None) -> tuple[int, int] | None:
-    """Return the effect of a decision: the chosen stage, and its number of new executors; None if left idle."""
-    if decision is None:
-        return None
-    held = seen.held(int(seen.stage_job[decision.stage]))
-    return int(decision.stage), min(
-        decision.limit - held, seen.offered, int(seen.unclaimed_tasks[decision.stage])
-    )
-
-
 def _named(seen: Observation, decision: Decision | None) -> tuple[int, int, int] | None:
     """Return job, stage, and the number of executors that the job holds after the decision; None if left idle."""
-    effect = _effect(seen, decision)
+    effect = effect_of(seen, decision)
     if effect is None:
         return None
     stage, count = effect

@@ -5,6 +5,7 @@ The code of schedulers is compiled before workers start, so that workers need no
 
 from __future__ import annotations
 
+import itertools
 import math
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -300,6 +301,35 @@ def decisions(conditions: Conditions, seed: int, scheduler: DecidesStages) -> li
             stage = int(decision.stage - seen.job_first_stage[job])
             decided.append(DecisionRecord(*when, int(seen.job_id[job]), stage, int(decision.limit)))
     return decided
+
+
+def effect_of(seen: Observation, decision: Decision | None) -> tuple[int, int] | None:
+    """Return the effect of a decision: the chosen stage, and its number of new executors; None if left idle."""
+    if decision is None:
+        return None
+    held = seen.held(int(seen.stage_job[decision.stage]))
+    return int(decision.stage), min(
+        decision.limit - held, seen.offered, int(seen.unclaimed_tasks[decision.stage])
+    )
+
+
+def count_differences(
+    conditions: Conditions, seed: int, scheduler: DecidesStages, rule: DecidesStages, most: int = 2_000
+) -> tuple[int, int]:
+    """Run an experiment, and ask a rule in the same states, too.
+
+    Args:
+        most: number of decisions after which the comparison ends.
+
+    Returns:
+        Number of decisions in which the rule has another effect, and number of decisions.
+    """
+    rule.reset(conditions.cluster_of(seed))
+    differing = count = 0
+    for _, seen, decision in itertools.islice(replay(conditions, seed, scheduler), most):
+        differing += effect_of(seen, decision) != effect_of(seen, rule.decide(seen))
+        count += 1
+    return differing, count
 
 
 #: Folders of the packages that have compiled code.

@@ -14,7 +14,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from decima.schedulers.base import Scheduler, SchedulerError
+from decima.schedulers.base import Kind, Scheduler, SchedulerError
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.env import ClusterEnv, ClusterVectorEnv
 from simulator.cluster.observation import Decision, Observation
@@ -156,7 +156,7 @@ class PolicyScheduler(Scheduler):
         expected: observation space of the policy, if known.
     """
 
-    learned = True
+    kind = Kind.NETWORK
 
     def __init__(self, choose: Choose, view: MakeView, expected: Any = None) -> None:
         self._choose = choose

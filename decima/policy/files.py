@@ -27,7 +27,15 @@ if TYPE_CHECKING:
     from decima.policy.policy import Policy
     from decima.policy.scheduler import Actor
 
-__all__ = ["TRAINED_ON", "load_actor", "load_policy", "make_actor", "policy_path", "read_about"]
+__all__ = [
+    "TRAINED_ON",
+    "load_actor",
+    "load_policy",
+    "make_actor",
+    "policy_path",
+    "read_about",
+    "training_text",
+]
 
 VERSION = 1
 HEAD = "policy"
@@ -127,6 +135,24 @@ def read_about(path: str | Path) -> dict[str, Any]:
     path = policy_path(path)
     arrays = read_archive(path)
     return _head(path, arrays)[1] if HEAD in arrays else {}
+
+
+def training_text(about: Mapping[str, Any]) -> str:
+    """Return how a policy was trained, in a few words, from the information in its file, possibly malformed."""
+    config = about.get("config")
+    if not isinstance(config, Mapping):
+        return "whose training is unknown"
+    cloning, iterations = config.get("behaviour_cloning"), about.get("iteration")
+    if isinstance(cloning, Mapping):
+        rule = str(cloning.get("scheduler")).partition(":")[0]
+        text = f"cloned from {FORMER_RULES.get(rule, rule):.40}, then improved by reinforcement learning"
+    elif about.get("before"):
+        text = "trained from another policy by reinforcement learning"
+    else:
+        text = "trained from nothing by reinforcement learning"
+    if cloning is not None and iterations == 0:
+        text = text.partition(",")[0]
+    return f"{text}; one training seed"
 
 
 def _read(path: Path) -> tuple[PolicyConfig, dict[str, NDArray[Any]]]:

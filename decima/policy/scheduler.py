@@ -31,14 +31,14 @@ from decima.policy.compiled.network import act, decide
 from decima.policy.config import PolicyConfig
 from decima.policy.features import custom_columns, fill_columns, message_order, published_message_order
 from decima.policy.parts import PolicyFileError
-from decima.schedulers.base import NO_RULE
+from decima.schedulers.base import NO_RULE, Kind
 from simulator.cluster.alone import useful_parallelism
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
 from workloads.arrivals import RandomStream, random_stream
 from workloads.job import JobProfile
 
-__all__ = ["Actor", "Choices", "Featurizer", "NetworkChoice", "NeuralScheduler", "make_rule"]
+__all__ = ["Actor", "Choices", "Featurizer", "NetworkChoice", "NeuralScheduler", "kind_of", "make_rule"]
 
 #: Cost exponents of executors in the features ``thrifty_executors`` and ``fast_executors``.
 COST_EXPONENTS = (2.5, 0.75)
@@ -71,10 +71,28 @@ def make_rule(config: PolicyConfig) -> Any:
         ) from None
 
 
+def kind_of(config: PolicyConfig, arrays: Mapping[str, NDArray[np.float32]]) -> Kind:
+    """Return what decides: the network, or its rule if the last layers of both heads are 0.
+
+    Args:
+        config: configuration of the policy.
+        arrays: weights by name.
+    """
+    last = len(config.head_hidden)
+    has_rule = config.rule_stage_weight and config.rule_limit_weight and config.is_compiled
+    if not has_rule or any(arrays[f"{head}.{last}.weight"].any() for head in ("stage_head", "limit_head")):
+        return Kind.NETWORK
+    return Kind.RULE if config.rule == "srpt" and not config.rule_constants else Kind.TUNED_RULE
+
+
 class InferenceNetwork(Protocol):
     """Interface of networks for inference: ``Actor``, or ``decima.policy.policy.Policy`` with gradients."""
 
     config: PolicyConfig
+
+    @property
+    def arrays(self) -> Mapping[str, NDArray[np.float32]]:
+        """Weights by name."""
 
     @property
     def packed(self) -> tuple[Any, ...] | None:
@@ -128,10 +146,9 @@ class NeuralScheduler:
         probability: joint probability of stage and limit of the last decision; NaN if there was no choice.
     """
 
-    learned = True
-
     def __init__(self, policy: InferenceNetwork, sample_seed: int | None = None, guard: bool = True) -> None:
         self.policy = policy
+        self.kind = kind_of(policy.config, policy.arrays)
         self.sample_seed = sample_seed
         self._featurizer = Featurizer(policy.config, guard=guard)
         self._begin()

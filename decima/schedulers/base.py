@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
+from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DISTANCE_PER_RANK", "LARGEST_DISTANCE", "LEAVE_MIN_DELAYS", "LOG_PRICES", "MOVE_MIN_DELAYS", "NO_RULE",
-    "PRICES", "SOURCE_FACTOR", "Decide", "FunctionScheduler", "Rule", "Scheduler", "SchedulerError",
+    "PRICES", "SOURCE_FACTOR", "Decide", "FunctionScheduler", "Kind", "Rule", "Scheduler", "SchedulerError",
     "all_offered", "between_prices", "bounded", "check_positive", "last_resort", "move_cost_ms",
     "num_committed", "only_jobs", "weighted_sum",
 ]  # fmt: skip
@@ -47,6 +48,14 @@ def check_positive(**constants: float) -> None:
             raise ValueError(f"the {name} must be positive, got {value:g}")
 
 
+class Kind(StrEnum):
+    """What makes a scheduler's decisions: a rule, a rule whose weights a search found, or a trained network."""
+
+    RULE = "rule"
+    TUNED_RULE = "rule with searched weights"
+    NETWORK = "network"
+
+
 class Scheduler(ABC):
     """Base class: a scheduler chooses, at each scheduling event, the next stage and its job's parallelism limit.
 
@@ -58,9 +67,8 @@ class Scheduler(ABC):
     #: the decision is ``all_offered`` to this stage. The engine then makes these decisions itself, which is faster. In
     #: a subclass that overrides ``decide`` or ``next_stage``, the default is False again.
     keeps_executors = False
-    #: Whether decisions are learned, by training or by direct policy search. The best heuristic of a comparison is the
-    #: best scheduler that is not learned.
-    learned = False
+    #: What decides; the best heuristic of a comparison is the best of the schedulers that are no network.
+    kind = Kind.RULE
 
     #: Method that returns ``decide`` as a compiled rule, with which the engine decides by itself, see
     #: ``simulator.cluster.engine.rule``; None without such a rule. In a subclass that overrides ``decide`` or

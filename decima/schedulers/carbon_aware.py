@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.schedulers.base import Scheduler, num_committed, only_jobs
+from decima.schedulers.base import Kind, Scheduler, num_committed, only_jobs
 from decima.schedulers.srpt import Srpt
 from simulator.cluster.alone import PARALLELISM, alone_ms, estimate
 from simulator.cluster.config import ClusterConfig
@@ -44,7 +44,7 @@ class CarbonAware(Scheduler):
 
     def __init__(self, base: DecidesStages | None = None) -> None:
         self.base = Srpt() if base is None else base
-        self.learned: bool = getattr(self.base, "learned", False)
+        self.kind = getattr(self.base, "kind", Kind.RULE)
         self._cluster: BaseCluster | None = None
         self._expected: tuple[float, int] | None = None
         self._committed = 0

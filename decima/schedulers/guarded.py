@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.schedulers.base import Scheduler, all_offered, num_committed, only_jobs
+from decima.schedulers.base import Kind, Scheduler, all_offered, num_committed, only_jobs
 from decima.schedulers.guarantees import ENDLESS, ROUNDING, Guarantees
 from decima.schedulers.lateness import DueDates
 from decima.schedulers.srpt import OrderedRule
@@ -136,7 +136,7 @@ class Guarded(Scheduler):
 
     def __init__(self, scheduler: DecidesStages, guarantees: Guarantees) -> None:
         self.scheduler, self.guarantees = scheduler, guarantees
-        self.learned: bool = getattr(scheduler, "learned", False)
+        self.kind = getattr(scheduler, "kind", Kind.RULE)
         self._begin()
 
     def _begin(self) -> None:

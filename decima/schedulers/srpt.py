@@ -14,6 +14,7 @@ from decima.schedulers.base import (
     LARGEST_DISTANCE,
     NO_RULE,
     PRICES,
+    Kind,
     Rule,
     Scheduler,
     check_positive,
@@ -177,7 +178,7 @@ class TunedSrpt(Srpt):
         TypeError: unknown constant.
     """
 
-    learned = True
+    kind = Kind.TUNED_RULE
 
     def __init__(
         self, jitter: float = 0.0, full_effect_executors: float = FULL_EFFECT, **constants: float

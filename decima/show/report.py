@@ -12,7 +12,9 @@ from rich.table import Table
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.metrics import METRICS, RELATIVE, Interval, paired_change
 from decima.evaluation.variants import TUNED, fair_rule
-from decima.registry import ANY_POLICY, LEARNED, PARAMETERS
+from decima.policy.files import read_about, training_text
+from decima.registry import LEARNED, PARAMETERS, policy_named
+from decima.schedulers.base import Kind
 from decima.schedulers.guarantees import split_guarantees
 from decima.show.tables import Report, interval_text, metric_text, overruled_text, table_of
 from simulator.cluster.config import ClusterConfig, ExecutorClass
@@ -20,6 +22,8 @@ from simulator.cluster.config import ClusterConfig, ExecutorClass
 if TYPE_CHECKING:
     import pandas as pd
 
+#: Rule with which the decisions of networks are compared.
+SEARCHED = "srpt-tuned"
 #: Metrics in the table, in order.
 COLUMNS = ("mean_jct_s", "p95_jct_s", "slowdown", "utilisation")
 
@@ -58,7 +62,7 @@ def comparison_table(comparison: Comparison) -> Table:
     """Return a comparison as a table, in seconds; it fits 80 columns unless a scheduler's name is long.
 
     Columns are ``COLUMNS``, or the metrics that the comparison shows with intervals. The last column compares the mean
-    JCT, or the first metric shown, with the best heuristic.
+    JCT, or the first metric shown, with the best rule.
     """
     best, columns = comparison.best_heuristic, comparison.shown or COLUMNS
     rows: dict[str, tuple[object, ...]] = {}
@@ -78,13 +82,12 @@ def comparison_table(comparison: Comparison) -> Table:
 def group_table(comparison: Comparison, by: Literal["query", "tenant"] = "query") -> Table:
     """Return the mean JCT of each query's or tenant's jobs, largest groups first.
 
-    Columns are the best heuristic and the learned schedulers (without these, all others), with the difference from
-    the best heuristic.
+    Columns are the best rule and the networks (without these, all others), with the difference from the best rule.
     """
     best, jobs = comparison.best_heuristic, comparison.measured_jobs
     schedulers = [name for name in comparison.schedulers if name != best]
-    learned = [name for name in schedulers if name in comparison.misfits or name in ANY_POLICY]
-    shown = ([] if best is None else [best]) + (learned or schedulers)
+    networks = [name for name in schedulers if comparison.kinds.get(name) == Kind.NETWORK]
+    shown = ([] if best is None else [best]) + (networks or schedulers)
     means = jobs.pivot_table(index=by, columns="scheduler", values="jct_s", observed=True)
     sizes = jobs.groupby(by, observed=True).size().sort_values(ascending=False, kind="stable")
 
@@ -114,7 +117,7 @@ def comparison_notes(comparison: Comparison) -> list[str]:
     if best is not None:
         points = " in percentage points" if first.is_share else ""
         notes.append(
-            f"vs best: difference of the {what}{points} from that of {best}, the best heuristic (not learned); "
+            f"vs best: difference of the {what}{points} from that of {best}, the best of the rules; "
             "paired by experiment."
         )
     if shows_slowdown(comparison):
@@ -123,7 +126,7 @@ def comparison_notes(comparison: Comparison) -> list[str]:
     notes += [
         f"No stage fits executors of {_class_text(kind)}." for kind in comparison.conditions.idle_classes
     ]
-    notes += [f"{name}: the policy {comparison.policy}." for name in ANY_POLICY if name in schedulers]
+    notes += _kind_notes(comparison)
     for name, mine in runs.items():
         guarded, decisions = mine[["guarded", "decisions"]].sum()
         if guarded:
@@ -140,6 +143,24 @@ def comparison_notes(comparison: Comparison) -> list[str]:
         for name, misfits in comparison.misfits.items()
         if misfits
     ]
+    return notes
+
+
+def _kind_notes(comparison: Comparison) -> list[str]:
+    """Return notes that name the rules with searched weights and the networks, and how these were trained."""
+    notes = []
+    tuned = [name for name, kind in comparison.kinds.items() if kind == Kind.TUNED_RULE]
+    if tuned:
+        what = "a rule" if len(tuned) == 1 else "rules"
+        notes.append(f"{', '.join(tuned)}: {what} with weights that a search found.")
+    for name, kind in comparison.kinds.items():
+        policy = policy_named(comparison.schedulers[name])
+        if kind == Kind.NETWORK and policy is not None:
+            differing, decisions = comparison.differences(name, SEARCHED)
+            notes.append(
+                f"{name}: the network {policy}, {training_text(read_about(policy))}. It decided otherwise than "
+                f"{SEARCHED} in {differing / max(decisions, 1):.0%} of {decisions:,} decisions of the first experiment."
+            )
     return notes
 
 

@@ -15,7 +15,6 @@ from click.testing import CliRunner
 import decima
 from decima.cli.compare import DEFAULT_SCHEDULERS, SCHEDULERS_THAT_PACK
 from decima.cli.main import cli
-from decima.evaluation.comparison import PAPER_SCHEDULERS
 from decima.evaluation.summaries import scheduler_summaries
 from decima.evaluation.variants import GRIDS
 from decima.policy.shipped import SHIPPED
@@ -234,10 +233,13 @@ def test_a_scheduler_in_the_users_folder_is_found(run: Compare, tmp_path: Path) 
 
 def test_lists_versions_and_helps() -> None:
     result = CliRunner().invoke(cli, ["schedulers"])
-    names = [line.split()[0] for line in result.stdout.splitlines() if not line.startswith(" ")]
-    assert {*map(signature, SCHEDULERS), "weighted-fair", *(f"tuned-{name}" for name in GRIDS)} < set(names)
-    assert all(scheduler_summaries().values())
-    assert all(name in scheduler_summaries()["decima:POLICY"] for name in SHIPPED)
+    names = {line.split()[0] for line in result.stdout.splitlines() if line.strip()}
+    assert {*map(signature, SCHEDULERS), "weighted-fair", *(f"tuned-{name}" for name in GRIDS)} < names
+    groups = scheduler_summaries()
+    assert list(groups) == ["Rules", "Rules with searched weights", "Networks"]
+    assert all(text for group in groups.values() for text in group.values())
+    assert "srpt-tuned:JITTER" in groups["Rules with searched weights"]
+    assert all(name in groups["Networks"]["decima:POLICY"] for name in SHIPPED)
     assert CliRunner().invoke(cli, ["--version"]).stdout == f"decima {decima.__version__}\n"
     alone = CliRunner().invoke(cli, [])
     assert "compare" in alone.stdout
@@ -375,13 +377,13 @@ def test_ctrl_c_before_anything_has_finished_leaves_old_results_alone(
 
 def test_checkpoints_and_fitting_policies_are_taken(run: Compare, policy: Path, shipped: dict[str, Path]) -> None:
     done = succeeded(run(*SAVED, "--schedulers", "fifo,fair", "--checkpoint", str(policy), "--out", "compare"))
-    assert f"decima: the policy {policy}." in done.stdout
+    assert f"decima: the network {policy}, whose training is unknown" in done.stdout
     assert list(results()["schedulers"]) == ["fifo", "fair", "decima"]
     assert results()["schedulers"]["decima"]["policy"] == str(policy)
     assert Path("compare/schedule-decima.png").exists()
     assert_same_again(Path("r.json"), "--processes", "1", "--out", "elsewhere")
     done = succeeded(run("--schedulers", "decima", "--arrivals", "poisson", "--interval", "5"))
-    assert "decima: the policy general." in done.stdout
+    assert "decima: the network general, " in done.stdout
 
 
 def test_checkpoint_says_which_policy_decima_follows(run: Compare, shipped: dict[str, Path], policy: Path) -> None:
@@ -397,19 +399,18 @@ def test_checkpoint_says_which_policy_decima_follows(run: Compare, shipped: dict
 
 @pytest.mark.usefixtures("not_shipped")
 def test_by_default_it_takes_part_unless_no_policy_ships(run: Compare) -> None:
-    assert tuple(DEFAULT_SCHEDULERS.split(",")) == (*PAPER_SCHEDULERS, "srpt", "decima")
     succeeded(run(*SAVED, "--seeds", "1", "--training", "1"))
-    assert set(results()["schedulers"]) == {*PAPER_SCHEDULERS, "srpt"}
+    assert ",".join([*results()["schedulers"], "decima"]) == DEFAULT_SCHEDULERS
 
 
 def test_by_default_those_that_pack_take_part_where_executors_differ(run: Compare, shipped: dict[str, Path]) -> None:
     small = (*SAVED, "--seeds", "1", "--training", "1", "--classes", "2x0.5,2x1")
     done = succeeded(run(*small, "--jobs", "2", base=("--workload", "tpch", "--processes", "1")))
     assert ",".join(results()["schedulers"]) == SCHEDULERS_THAT_PACK
-    assert "decima: the policy packing." in done.stdout
+    assert "decima: the network packing, " in done.stdout
     done = succeeded(run(*small))
     assert ",".join(results()["schedulers"]) == SCHEDULERS_THAT_PACK
-    assert "decima: the policy packing." in done.stdout
+    assert "decima: the network packing, " in done.stdout
 
 
 def test_without_options_errors_of_estimates_are_shown_beside_the_exact_ones(
@@ -424,7 +425,7 @@ def test_without_options_errors_of_estimates_are_shown_beside_the_exact_ones(
     assert re.search("^ srpt(-tuned)? .* best *$", second, re.M)
     assert re.search("^ decima ", second, re.M)
     assert "errors of estimates 0.196 (jobs)" in " ".join(result.stdout.split())
-    assert "decima: the policy embedded-batch.\n" in result.stdout
+    assert "decima: the network embedded-batch, cloned from srpt, then" in result.stdout
     assert re.search("vs best is the difference from srpt(-tuned)?; decima: the policy embedded-errors", result.stdout)
     assert json.loads((tmp_path / "r.json").read_text())["job_error"] == 0  # of the first table
     other = CliRunner().invoke(cli, ["compare", "--jobs", "3", *beside])

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from decima.cli.main import cli
-from decima.evaluation.comparison import PAPER_SCHEDULERS
+from decima.evaluation import DEFAULT_SCHEDULERS
 from decima.learning.cluster.config import read_config
 from decima.policy.distribution import read_trained_on
 from decima.policy.files import load_actor, load_policy
@@ -22,6 +22,7 @@ from tests.decima.cli.commands import SAVED, Compare, assert_one_line_error, ass
 QUICK = ("--jobs", "2", "--seeds", "1", "--training", "1", "--processes", "1")
 #: Options of a setting out of distribution for all shipped policies.
 UNLIKE = ("--executors", "5", "--moving-delay", "100", *QUICK)
+RULES = DEFAULT_SCHEDULERS.removesuffix(",decima").split(",")
 MET = read_trained_on(SHIPPED["general"])
 WHY = (
     f"a moving delay of 100 s, trained on {MET.moving_delay_s.low:.0f} to {MET.moving_delay_s.high:.0f}" if MET else ""
@@ -34,7 +35,7 @@ def notices(done: Result) -> list[str]:
 
 def test_by_default_a_policy_that_does_not_fit_is_left_out_and_one_line_says_so(run: Compare) -> None:
     done = succeeded(run(*SAVED, base=UNLIKE))
-    assert list(results()["schedulers"]) == [*PAPER_SCHEDULERS, "srpt"]
+    assert list(results()["schedulers"]) == RULES
     assert results()["left_out"] == [{"scheduler": "decima:general", "outside_training": [WHY]}]
     assert notices(done) == [
         f"decima is left out, its policy general is out of its training distribution: {WHY}. To train one that fits: "

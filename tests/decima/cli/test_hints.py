@@ -66,7 +66,7 @@ def test_the_command_after_a_training_compares_its_policy(settings: str, recipe:
     out = ("--out", "my 'own' policies", "--workers", "1")
     command = printed_command(succeeded(CliRunner().invoke(cli, ["train", "--config", recipe, *sets, *out])))
     compared = succeeded(run(command, *FEW))
-    assert "decima: the policy my 'own' policies/policy.npz" in compared.stdout
+    assert "decima: the network my 'own' policies/policy.npz" in compared.stdout
     assert "the objective is" not in compared.stdout  # the comparison is by the objective of the training
 
 

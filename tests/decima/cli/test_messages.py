@@ -160,7 +160,7 @@ def test_the_folder_of_a_training_stands_for_its_policy(policy: str | Path) -> N
 def test_commands_take_the_folder_of_a_training() -> None:
     few = "--workload synthetic --jobs 2 --executors 4 --workers 1 --seeds 2 --schedulers fifo"
     result = succeeded(CliRunner().invoke(cli, f"compare --checkpoint trained {few}".split()))
-    assert "decima: the policy trained/policy.npz" in result.stdout
+    assert "decima: the network trained/policy.npz" in result.stdout
     grid = "deeprm compare --checkpoint grid --sets 2 --loads 10 --heuristics sjf"
     result = succeeded(CliRunner().invoke(cli, grid.split()))
     assert "the network grid/policy.npz" in " ".join(result.stdout.split())

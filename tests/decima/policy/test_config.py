@@ -1,9 +1,12 @@
 """Bounds of a policy's settings."""
 
 import pytest
+import torch
 from pydantic import ValidationError
 
-from decima.policy import NeuralScheduler, PolicyConfig
+from decima.policy import NeuralScheduler, Policy, PolicyConfig
+from decima.policy.presets import GENERAL_POLICY, PROFILED_POLICY
+from decima.schedulers.base import Kind
 from tests.cases import cases
 
 FEATURES = {"stage_features": [{"name": "unclaimed_tasks"}]}
@@ -20,6 +23,13 @@ def test_bounds_of_settings(name: str, largest: object, too_much: object) -> Non
         PolicyConfig.model_validate({**FEATURES, name: too_much})
 
 
-def test_a_network_is_a_learned_scheduler() -> None:
-    """So a rule with these constants is never the best heuristic of a comparison."""
-    assert NeuralScheduler.learned
+def test_a_policy_whose_heads_end_in_zeros_counts_as_its_rule() -> None:
+    following = Policy(GENERAL_POLICY)
+    assert NeuralScheduler(following).kind == Kind.RULE
+    tuned = GENERAL_POLICY.model_copy(update={"rule": "srpt-tuned"})
+    assert NeuralScheduler(Policy(tuned)).kind == Kind.TUNED_RULE
+    constants = GENERAL_POLICY.model_copy(update={"rule_constants": {"source_factor": 0.5}})
+    assert NeuralScheduler(Policy(constants)).kind == Kind.TUNED_RULE
+    torch.nn.init.ones_(following.networks["limit_head"][-1].weight)
+    assert NeuralScheduler(following).kind == Kind.NETWORK
+    assert NeuralScheduler(Policy(PROFILED_POLICY)).kind == Kind.NETWORK

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from decima.registry import SCHEDULERS, make_scheduler, split_names
-from decima.schedulers.base import Scheduler, SchedulerError, all_offered
+from decima.schedulers.base import Kind, Scheduler, SchedulerError, all_offered
 from decima.schedulers.guarantees import Guarantees
 from decima.schedulers.guarded import Guarded
 from decima.schedulers.lateness import VirtualCluster, speed_of
@@ -300,7 +300,7 @@ def test_names_hold_guarantees_of_known_tenants() -> None:
     assert found.guarantees == Guarantees({"etl": 0.2, "bi": 0.1}, {"bi": 0.5}, 1.5)
     assert Guarantees.from_suffix(found.guarantees.suffix) == found.guarantees
     assert split_names("fair,las,no-later-than=1.5,fifo") == ["fair", "las,no-later-than=1.5", "fifo"]
-    assert make_scheduler("decima:general,guard=off,no-later-than=2").learned
+    assert make_scheduler("decima:embedded-batch,guard=off,no-later-than=2").kind == Kind.NETWORK
     assert not isinstance(make_scheduler("fair"), Guarded)
     wanted = Guarantees(floor={"elt": 0.2})
     with pytest.raises(SchedulerError, match=r"floor: unknown tenant 'elt' .*: expected one of bi, etl"):

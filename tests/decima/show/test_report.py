@@ -24,8 +24,14 @@ def test_a_policy_is_shown_beside_the_others(shipped: dict[str, Path], tmp_path:
     shown = run(*schedulers, num_experiments=1)
     assert shown.table().index.tolist() == list(schedulers)
     assert comparison_table(shown).row_count == 4
-    assert "decima: the policy general." in comparison_notes(shown)
-    assert len([note for note in comparison_notes(shown) if note.startswith("decima")]) == 1
+    differing, decisions = shown.differences("decima", "srpt-tuned")
+    assert shown.differences("fair", "fair")[0] == 0 < differing < decisions
+    said = f"decided otherwise than srpt-tuned in {differing / decisions:.0%} of {decisions} decisions"
+    note = next(
+        note for note in comparison_notes(shown) if note.startswith("decima: the network general, whose training")
+    )
+    assert said in note
+    assert len([note for note in comparison_notes(shown) if note.startswith("decima")]) == 3
     pictures = list(comparison_pictures(shown))
     assert pictures[1:3] == ["schedule-decima", "schedule-decima-packing-tpch"]
     entries = json.loads(shown.to_json())["schedulers"]
