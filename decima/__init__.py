@@ -5,7 +5,7 @@ The entry points of notebooks and scripts; everything else is in the packages.
 Examples:
     >>> import decima
     >>> jobs = decima.batch_arrivals(decima.open_workload("tpch").profiles, num_jobs=5, seed=1)
-    >>> record = decima.run_episode(decima.ClusterConfig(num_executors=20), jobs, decima.load_policy("general"))
+    >>> record = decima.run_episode(decima.ClusterConfig(num_executors=20), jobs, decima.load_policy("tpch-batch"))
     >>> int(record.metrics()["completed_jobs"])
     5
 """

@@ -27,9 +27,22 @@ if TYPE_CHECKING:
     from simulator.cluster.episode import DecidesStages
 
 __all__ = [
-    "ANY_POLICY", "DEFAULT_POLICY", "LEARNED", "PARAMETERS", "SCHEDULERS", "UNGUARDED",
-    "SchedulerError", "SchedulerLike", "load_policy", "make_scheduler", "parameters",
-    "policy_named", "signature", "split_names", "summary",
+    "ANY_POLICY",
+    "FALLBACK",
+    "LEARNED",
+    "PARAMETERS",
+    "SCHEDULERS",
+    "TUNED_RULES",
+    "UNGUARDED",
+    "SchedulerError",
+    "SchedulerLike",
+    "load_policy",
+    "make_scheduler",
+    "parameters",
+    "policy_named",
+    "signature",
+    "split_names",
+    "summary",
 ]  # fmt: skip
 
 #: Name of the learned scheduler; ``decima:POLICY`` names its policy, too.
@@ -38,8 +51,8 @@ LEARNED = "decima"
 UNGUARDED = ",guard=off"
 #: Names of the learned scheduler that leave the policy open.
 ANY_POLICY = (LEARNED, LEARNED + UNGUARDED)
-#: Policy of ``decima`` if the evaluation setting is unknown.
-DEFAULT_POLICY = "general"
+#: Rule that decides for ``decima`` where no shipped policy was trained.
+FALLBACK = "srpt-tuned"
 
 
 class Entry(NamedTuple):
@@ -87,6 +100,8 @@ _ENTRIES = {
     "atc": Entry(
         "objectives:Atc", ("lookahead",), ("objectives:AtcConstants", "srpt_weights:constants_of_orders")
     ),
+    "atc-misses": Entry("objectives:AtcForMisses"),
+    "atc-weighted": Entry("objectives:AtcForWeights"),
     "cap": Entry("carbon_aware:Cap", ("minimum",), has_base=True),
     "pcaps": Entry("carbon_aware:Pcaps", ("gamma",), has_base=True),
     "greenest-first": Entry("carbon_aware:GreenestFirst", ("patience",), has_base=True),
@@ -103,6 +118,8 @@ _ENTRIES = {
 PARAMETERS = {name: entry.parameters for name, entry in _ENTRIES.items() if entry.parameters}
 #: Heuristics that modify another scheduler.
 WITH_BASE = tuple(name for name, entry in _ENTRIES.items() if entry.has_base)
+#: Rules with searched weights.
+TUNED_RULES = (FALLBACK, "atc-misses", "atc-weighted")
 #: Largest absolute value of a parameter; beyond it, powers of work overflow.
 LARGEST_PARAMETER = 100
 #: Part of a scheduler's name from which on it adds guarantees, see ``decima.schedulers.guarantees``.
@@ -143,8 +160,9 @@ def make_scheduler(spec: SchedulerLike, seed: int = 0) -> DecidesStages:
 
             - ``NAME``: one of ``SCHEDULERS``, with parameters (``PARAMETERS``) as ``NAME:NUMBER:NUMBER..``,
               ``NAME:PARAMETER=VALUE,..`` or ``NAME:FILE.json``, a file of ``decima tune``.
-            - ``decima:POLICY``: a learned policy, shipped (see ``decima.policy.shipped``) or a file; ``decima`` is
-              ``decima:general``; ``,guard=off`` switches the guard off (see ``NeuralScheduler``).
+            - ``decima:POLICY``: a learned policy, shipped (see ``decima.policy.shipped``) or a file; ``,guard=off``
+              switches the guard off (see ``NeuralScheduler``). ``decima`` alone is the rule ``FALLBACK``: which policy
+              was trained for the jobs and the cluster, only a comparison knows.
             - ``module:Class``: a custom class, also from the current folder; ``module:Class:NUMBER:NUMBER..`` and
               ``module:Class:PARAMETER=NUMBER,..`` give numbers to its constructor.
             - ``,no-later-than=1.5``, ``,floor=TENANT:SHARE+..``, ``,ceiling=TENANT:SHARE+..`` after any name add
@@ -166,7 +184,7 @@ def make_scheduler(spec: SchedulerLike, seed: int = 0) -> DecidesStages:
     name, colon, argument = spec.removesuffix(UNGUARDED).partition(":")
     _check_present(spec, name)
     if name == LEARNED:
-        return _learned_scheduler(spec, argument if colon else DEFAULT_POLICY, has_guard)
+        return _learned_scheduler(spec, argument, has_guard) if colon else SCHEDULERS[FALLBACK]()
     if name in _ENTRIES and has_guard:
         if not colon:
             kind: Any = SCHEDULERS[name]

@@ -31,7 +31,7 @@ LABELS = {
 FAIR, RULE = "fair", "srpt"
 SCHEDULERS = (
     *(FAIR, "weighted-fair:-1", "las", "hesrpt", "inelastic-first", "sjf-estimate", "seh:0"),
-    *("seh", "srpt-bounce", "gittins", RULE, "decima:general"),
+    *("seh", "srpt-bounce", "gittins", RULE, "srpt-tuned"),
 )
 
 

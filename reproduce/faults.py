@@ -21,10 +21,10 @@ FAIR = "fair"
 #: Without ``las``, under which a job of one stream never completes if outputs are lost.
 SCHEDULERS = (
     *(FAIR, "fifo", "sjf-cp", "naive-weighted-fair", "weighted-fair:-1", "tuned-weighted-fair"),
-    *("hesrpt", "inelastic-first", "srpt", "decima:general"),
+    *("hesrpt", "inelastic-first", "srpt", "srpt-tuned"),
 )
 #: Schedulers in the picture.
-DRAWN = (FAIR, "weighted-fair:-1", "tuned-weighted-fair", "hesrpt", "srpt", "decima:general")
+DRAWN = (FAIR, "weighted-fair:-1", "tuned-weighted-fair", "hesrpt", "srpt", "srpt-tuned")
 
 
 def kinds_of_faults(executors: int) -> dict[str, dict[str, Any]]:

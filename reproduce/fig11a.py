@@ -19,7 +19,7 @@ def run(
     window: float = 6480.0,
     seeds: int = 10,
     seed: int = 0,
-    policy: str | None = "packing-trace",
+    policy: str | None = None,
     workers: int = 1,
 ) -> Result:
     """Compare schedulers that pack.

@@ -17,7 +17,7 @@ from decima.show.style import LEGEND, finish_axes, new_figure, styles
 from reproduce.common import Result
 
 RULE = "srpt"
-SCHEDULERS = ("fair", RULE, "las", "decima:general", "decima:tpch-batch")
+SCHEDULERS = ("fair", RULE, "las", "srpt-tuned", "decima:tpch-batch")
 
 FORMATS = {
     **{"factor": "g", "mean JCT": "+.1%", "p99 JCT": "+.1%", "changed": ".1%"},

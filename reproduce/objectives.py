@@ -27,16 +27,18 @@ class MeasuredObjective(NamedTuple):
     attributes: Mapping[str, Any] = MappingProxyType({})
 
 
-RULE, POLICY = "srpt", "decima:general"
+RULE, TUNED = "srpt", "srpt-tuned"
+#: Rules with searched weights, which are compared with the best of the others.
+SEARCHED = (TUNED, "atc-misses", "atc-weighted")
 OBJECTIVES = {
     "misses": MeasuredObjective(
         "deadline_misses",
-        ("fair", RULE, "edf", "least-slack", "atc", POLICY, "decima:tpch-misses"),
+        ("fair", RULE, "edf", "least-slack", "atc", TUNED, "atc-misses"),
         {"deadlines": (2.0, 4.0)},
     ),
     "weighted": MeasuredObjective(
         "weighted_jct_s",
-        ("fair", RULE, "weighted-srpt", "atc", POLICY, "decima:tpch-weighted"),
+        ("fair", RULE, "weighted-srpt", "atc", TUNED, "atc-weighted"),
         {"weights": (1.0, 4.0, 16.0)},
     ),
     "p99": MeasuredObjective(
@@ -48,7 +50,7 @@ OBJECTIVES = {
             "las",
             "hesrpt",
             *("gamma-boost:0.85", "gamma-boost", "gamma-boost:0.5"),
-            POLICY,
+            TUNED,
         ),
     ),
 }
@@ -86,7 +88,7 @@ def run(
             interval = work_s / (share * executors)
             runs = decima.compare(objective.schedulers, interval=interval, **objective.attributes, **setting)
             column = objective.column
-            rules = [scheduler for scheduler in objective.schedulers if not scheduler.startswith("decima")]
+            rules = [scheduler for scheduler in objective.schedulers if scheduler not in SEARCHED]
             best = runs.groupby("scheduler")[column].mean()[rules].idxmin()
             table = decima.summary_table(runs, against=best, metrics=[column])
             other_metrics = [metric for metric in ("mean_jct_s", "p99_jct_s") if metric != column]

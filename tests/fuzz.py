@@ -382,7 +382,9 @@ def _run_kind(name: str, *damages: Damage, plot: bool = False) -> Kind:
 
 
 def _policy(name: str, *commands: str) -> Kind:
-    return Kind("it.npz", (SHIPPED["general"].parent / f"{name}.npz").read_bytes, (*BYTES, *[_archive] * 6), commands)
+    return Kind(
+        "it.npz", (SHIPPED["tpch-batch"].parent / f"{name}.npz").read_bytes, (*BYTES, *[_archive] * 6), commands
+    )
 
 
 KINDS: dict[str, Kind] = {

@@ -210,9 +210,7 @@ def compare(
         if chosen.left_out:
             from decima.show.left_out import left_out_note
 
-            notes = [
-                left_out_note(policy, why, conditions, options) for policy, why in chosen.left_out.items()
-            ]
+            notes = [left_out_note(conditions, options)]
         if is_measured and delay_s != MOVING_DELAY:
             notes.insert(0, MEASURED_DELAY.format(delay_s=delay_s, workload=options["workload"]))
         command = command_line(context, **dict.fromkeys(ignored))
@@ -223,7 +221,6 @@ def compare(
         shown = comparison_report(
             comparison,
             command,
-            chosen.left_out,
             notes,
             by=by,
             other_comparisons=other_comparisons,
@@ -302,7 +299,7 @@ def schedulers() -> None:
     FLAG,
     "Explain the first decision from that point on in which the rule decides differently.",
 )
-@option("--policy NAME|FILE", TEXT, "Policy file of decima train, or a shipped policy.", "general")
+@option("--policy NAME|FILE", TEXT, "Policy file of decima train, or a shipped policy.", "embedded-batch")
 @option("--rule SCHEDULER", TEXT, "Scheduler for the comparison.", "srpt")
 @option(
     "--futures",

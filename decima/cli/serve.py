@@ -47,9 +47,8 @@ PORT = WholeRange(0, 65535)
 @option(
     "--policy NAME|FILE",
     TEXT,
-    "Scheduler: a name of decima schedulers, a shipped policy, a policy file, or 'rule' for the best rule, "
-    "srpt.",
-    "decima",
+    "Scheduler: a name of decima schedulers, a shipped policy, or a policy file.",
+    "srpt-tuned",
     show_default=True,
 )
 @guarantee_options("the scheduler; tenants are Spark's pools")
@@ -161,10 +160,8 @@ def serve(
         raise click.UsageError("--tokens excludes --token-file and --no-token")
     if (tls_cert is None) is not (tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key need each other")
-    spec = {"rule": "srpt"}.get(policy, policy)
-    if spec in SHIPPED or Path(spec).is_file() or Path(spec, POLICY).is_file():
-        spec = f"{LEARNED}:{spec}"
-    spec += guarantees_named(options).suffix
+    is_file = policy in SHIPPED or Path(policy).is_file() or Path(policy, POLICY).is_file()
+    spec = (f"{LEARNED}:{policy}" if is_file else policy) + guarantees_named(options).suffix
 
     try:
         make_scheduler(spec)  # raises before any other work
@@ -383,7 +380,7 @@ def build_(home: Path, out: Path) -> None:
     "Delay of a slot that moves to another job, seconds.  [default: 0 if one application ran all jobs, else the "
     "executors' start-up time]",
 )
-@option("--policy NAME|FILE", TEXT, "Policy file of decima train, or a shipped policy.", "general")
+@option("--policy NAME|FILE", TEXT, "Also predict decima with this policy file, or shipped policy.")
 @option("--draws", AT_LEAST_ONE, "Number of simulations of each scheduler.", 20)
 @option("--seed", SEED, "Seed of the first simulation.", 0)
 @option(
@@ -402,7 +399,7 @@ def what_if(
     logs: Sequence[Path],
     executors: int | None,
     moving_delay: float | None,
-    policy: str,
+    policy: str | None,
     draws: int,
     seed: int,
     keep: bool,
@@ -413,7 +410,7 @@ def what_if(
     """Predict the completion times of your jobs under other schedulers.
 
     Reads Spark's event logs in LOGS (files, folders, zip archives) and simulates their jobs at their real arrival times
-    under Spark's FIFO and FAIR, weighted fair sharing, the rule srpt and decima. Shows the gain with its
+    under Spark's FIFO and FAIR, weighted fair sharing, and the rules srpt and srpt-tuned. Shows the gain with its
     uncertainty. Applications that ran at the same time under one master shared a cluster; all other applications are
     predicted separately.
     """
@@ -424,8 +421,10 @@ def what_if(
     from decima.show.what_if import shown
     from workloads.spark.importing import import_event_logs
 
-    schedulers = {**SCHEDULERS, LEARNED: f"{LEARNED}:{policy}"}
-    make_scheduler(schedulers[LEARNED])  # raises before the logs are read
+    schedulers = {**SCHEDULERS}
+    if policy is not None:
+        schedulers[LEARNED] = f"{LEARNED}:{policy}"
+        make_scheduler(schedulers[LEARNED])  # raises before the logs are read
     prepare_outputs(out, json_file)
     imported = import_event_logs(logs, partial=damaged, warm_ups=keep, name="the logs")
     for note in imported.notes:

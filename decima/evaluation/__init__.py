@@ -11,8 +11,8 @@ DEFAULT_SCHEDULERS = "fifo,fair,tuned-weighted-fair,srpt,srpt-tuned,decima"
 SCHEDULERS_THAT_PACK = "fair,tuned-weighted-fair,tetris,graphene-star,srpt,srpt-tuned,decima"
 #: Metric to compare by, a name of ``--show`` -> heuristics that are added to the default schedulers.
 RULES_FOR = {
-    "misses": "edf,atc",
-    "weighted": "weighted-srpt,atc",
+    "misses": "edf,atc,atc-misses",
+    "weighted": "weighted-srpt,atc,atc-weighted",
     "p99": "gamma-boost",
     "carbon": "carbon-price:5,carbon-slack",
 }

@@ -45,7 +45,7 @@ FAIR = "fair"
 #: Schedulers that are measured by default.
 SCHEDULERS = (
     *("fifo", "sjf-cp", FAIR, "weighted-fair:-1", "tetris", "las", "gittins", "hesrpt", "inelastic-first"),
-    *("srpt", "decima"),
+    *("srpt", "srpt-tuned", "decima"),
 )
 
 #: Jobs: published or embedded TPC-H profiles, DAGs of a trace, random DAGs.

@@ -38,7 +38,7 @@ from decima.evaluation.variants import (
     with_guarantees,
 )
 from decima.outputs import json_text, versions
-from decima.registry import ANY_POLICY, DEFAULT_POLICY, LEARNED, policy_named
+from decima.registry import ANY_POLICY, FALLBACK, LEARNED, policy_named
 from decima.schedulers.base import Kind
 from decima.schedulers.guarantees import NO_GUARANTEES, Guarantees, split_guarantees
 from decima.workers.pool import available_cpus, make_workers
@@ -77,8 +77,8 @@ class Comparison:
         conditions: cluster and jobs.
         schedulers: names of schedulers (see ``decima.registry.make_scheduler``), names of tuned schedulers (see
             ``variants.TUNED``), objects or classes; or displayed name -> such a scheduler.
-        policy: name or file of the policy of plain ``decima``; by default the shipped policy whose training
-            distribution is closest to the conditions.
+        policy: name or file of the policy of plain ``decima``; by default the shipped policy that was trained in such
+            conditions, else the rule ``FALLBACK`` decides.
         alphas: candidate settings of weighted fair sharing.
         num_training: number of training sequences for schedulers that are tuned once.
         keep: whether to keep the episodes of the first finished experiment.
@@ -89,7 +89,7 @@ class Comparison:
     Attributes:
         schedulers: displayed name -> scheduler's name, in order.
         kinds: displayed name -> what makes the scheduler's decisions, see ``decima.schedulers.base.Kind``.
-        policy: policy of plain ``decima``; None if it is not compared.
+        policy: policy of plain ``decima``; None if it is not compared, or a rule decides.
         misfits: learned scheduler -> quantities of the conditions that are out of its training distribution.
         training_seeds: seeds of the training sequences; empty if no scheduler is tuned once.
         shown: columns of ``runs`` of the metrics in ``show``.
@@ -138,13 +138,13 @@ class Comparison:
         metric = show[0] if show else "mean"
         plain = {spec: split_guarantees(spec)[0] for spec in specs.values()}
         if set(ANY_POLICY) & set(plain.values()):
-            if policy is None:
-                fitting = evaluation.best_fit(conditions, metric)
-                policy = DEFAULT_POLICY if fitting is None else fitting[0]
-            specs = {
-                name: spec.replace(LEARNED, f"{LEARNED}:{policy}", 1) if plain[spec] in ANY_POLICY else spec
-                for name, spec in specs.items()
-            }
+            policy = policy or evaluation.best_fit(conditions)
+            for name, spec in specs.items():
+                if plain[spec] in ANY_POLICY:
+                    decides = (
+                        FALLBACK if policy is None else plain[spec].replace(LEARNED, f"{LEARNED}:{policy}")
+                    )
+                    specs[name] = spec.replace(plain[spec], decides, 1)
         specs = with_guarantees(specs, guarantees)
         self.conditions, self.schedulers, self.policy, self.alphas = conditions, specs, policy, tuple(alphas)
         self.shown = tuple(SHOWN[check_one_of(name, SHOWN, "show", CompareError)] for name in show)

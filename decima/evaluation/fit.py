@@ -15,7 +15,7 @@ from decima.policy.distribution import (
     read_trained_on,
     summarise,
 )
-from decima.policy.shipped import BATCHES_ONLY, SHIPPED, default_policies, objective_policy, specialists
+from decima.policy.shipped import BATCHES_ONLY, SHIPPED, specialists
 
 __all__ = ["best_fit", "evaluation_setting", "misfits"]
 
@@ -45,25 +45,15 @@ JUDGED_BY = {
 }
 
 
-def best_fit(conditions: Conditions, metric: str = "mean") -> tuple[str, list[str]] | None:
-    """Return the best fitting shipped policy, with the quantities that are out of its training distribution.
-
-    Specialists and policies for other objectives are candidates only if ``conditions`` are similar to their training.
-    None if no policy ships for this number of executor classes. ``metric`` is a name of ``decima compare --show``.
-    """
+def best_fit(conditions: Conditions) -> str | None:
+    """Return the shipped policy whose training distribution is like the evaluation setting; None if there is none."""
     here = evaluation_setting(conditions)
-    if (policy := objective_policy(metric)) is not None:
-        trained = read_trained_on(SHIPPED[policy])
-        if trained is not None and is_similar(trained, _judged(here, trained, metric)):
-            return policy, []
     for name in specialists():
         trained = read_trained_on(SHIPPED[name])
         is_meant = here.arrivals == "batch" or name not in BATCHES_ONLY
         if trained is not None and is_meant and is_similar(trained, here):
-            return name, []
-    names = default_policies(len(conditions.cluster.executor_classes))
-    candidates = [(name, _misfits(name, here)) for name in names]
-    return min(candidates, key=lambda pair: len(pair[1]), default=None)
+            return name
+    return None
 
 
 def misfits(policy: str | Path, conditions: Conditions, metric: str = "mean") -> list[str]:
@@ -86,8 +76,8 @@ def misfits(policy: str | Path, conditions: Conditions, metric: str = "mean") ->
         >>> from simulator import ClusterConfig
         >>> from workloads.sources.tpch import embedded_workload
         >>> cluster = ClusterConfig(num_executors=5000)
-        >>> misfits("general", Conditions(embedded_workload(), cluster))
-        ['5,000 executors, trained on 6 to 186']
+        >>> misfits("embedded-batch", Conditions(embedded_workload(), cluster))
+        ['5,000 executors, trained on 50']
     """
     return _misfits(policy, evaluation_setting(conditions), metric)
 

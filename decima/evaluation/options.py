@@ -13,7 +13,6 @@ from decima import evaluation
 from decima.evaluation import DEFAULT_SCHEDULERS, RULES_FOR, SCHEDULERS_THAT_PACK
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import SETTINGS, CompareError, Conditions, as_workload
-from decima.policy.shipped import objective_policy
 from decima.registry import LEARNED, split_names
 from decima.schedulers.guarantees import Guarantees
 from workloads.errors import did_you_mean
@@ -61,12 +60,12 @@ class ChosenSchedulers(NamedTuple):
     Attributes:
         schedulers: argument of ``Comparison``.
         policy: name or file of the policy of plain ``decima``; None for the best fit.
-        left_out: shipped policy that is left out -> quantities that are out of its training distribution.
+        left_out: whether ``decima`` is left out, as no shipped policy was trained for such jobs and clusters.
     """
 
     schedulers: Sequence[SchedulerLike] | Mapping[str, SchedulerLike]
     policy: str | None
-    left_out: dict[str, list[str]]
+    left_out: bool = False
 
 
 def choose_schedulers(
@@ -79,8 +78,8 @@ def choose_schedulers(
 
     Args:
         schedulers: comma-separated names; names, objects and classes; or displayed name -> scheduler. By default
-            common heuristics, those for the metric, and ``decima`` if the conditions are in the training distribution
-            of a shipped policy, and the metric has no rules of its own or a policy was trained for it.
+            common rules, those for the metric, and ``decima`` if the conditions are like the training distribution of
+            a shipped policy, and the metric has no rules of its own.
         checkpoint: policy of ``decima``, which is then compared in any case.
         metric: metric to compare by, a name of ``--show``.
 
@@ -100,19 +99,15 @@ def choose_schedulers(
         named = split_names(named)
     policy = None if checkpoint is None else str(checkpoint)
     if policy is not None and LEARNED not in named:
-        return ChosenSchedulers(
-            {**named, LEARNED: LEARNED} if isinstance(named, Mapping) else [*named, LEARNED], policy, {}
-        )
+        named = {**named, LEARNED: LEARNED} if isinstance(named, Mapping) else [*named, LEARNED]
     if policy is not None or schedulers is not None or isinstance(named, Mapping):
-        return ChosenSchedulers(named, policy, {})
-    if metric in RULES_FOR and objective_policy(metric) is None:
-        return ChosenSchedulers([name for name in named if name != LEARNED], None, {})
-    # The default excludes policies that may collapse out of their distribution.
-    fitting = evaluation.best_fit(conditions, metric)
-    if fitting is not None and not fitting[1]:
-        return ChosenSchedulers(named, fitting[0], {})
-    remaining = [name for name in named if name != LEARNED]
-    return ChosenSchedulers(remaining, None, {} if fitting is None else {fitting[0]: fitting[1]})
+        return ChosenSchedulers(named, policy)
+    # The default has no policies that may collapse out of their distribution.
+    policy = None if metric in RULES_FOR else evaluation.best_fit(conditions)
+    if policy is not None:
+        return ChosenSchedulers(named, policy)
+    rules = [name for name in named if name != LEARNED]
+    return ChosenSchedulers(rules, None, left_out=metric not in RULES_FOR)
 
 
 def compare(

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from decima.evaluation.variants import GRIDS, TUNED_ONCE
 from decima.policy.shipped import SHIPPED
-from decima.registry import LEARNED, SCHEDULERS, UNGUARDED, signature, summary
-from decima.schedulers.base import Kind
+from decima.registry import LEARNED, SCHEDULERS, TUNED_RULES, UNGUARDED, signature, summary
 
 __all__ = ["scheduler_summaries"]
 
 
 def scheduler_summaries() -> dict[str, dict[str, str]]:
     """Return heading -> name -> one-line description of all schedulers of ``decima compare``."""
-    tuned = [name for name, rule in SCHEDULERS.items() if rule.kind == Kind.TUNED_RULE]
     return {
         "Rules": {
-            **{signature(name): summary(name) for name in SCHEDULERS if name not in tuned},
+            **{signature(name): summary(name) for name in SCHEDULERS if name not in TUNED_RULES},
             TUNED_ONCE: f"{signature(TUNED_ONCE)} with alpha tuned once on separate training sequences.",
             **{
                 f"tuned-{name}": f"{signature(name)}, the best of {len(grid)} in each experiment: hindsight, as in "
@@ -29,7 +27,7 @@ def scheduler_summaries() -> dict[str, dict[str, str]]:
             "NAME,no-later-than=FACTOR": "With a guarantee; also floor=TENANT:SHARE+.. and ceiling=TENANT:SHARE+..",
         },
         "Rules with searched weights": {
-            **{signature(name): summary(name) for name in tuned},
+            **{signature(name): summary(name) for name in TUNED_RULES},
             "NAME:FILE.json": "With the parameters in a file of decima tune.",
         },
         "Networks": {

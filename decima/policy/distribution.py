@@ -152,9 +152,9 @@ SIMILARITY = Spread(2.5, 1.4, 2.5)
 #: - Load: jobs 60 to 1 s apart, loads of 5 to 300 %, -9 to 0 %.
 #: - Errors of estimates: not measured; a policy trained with exact knowledge is out of distribution with errors.
 #: - Faults (``decima reproduce faults``, trained without any): with executors lost 12 times an hour, 2 % of attempts
-#:   failing or 5 % slower by a factor of four, ``general`` keeps its gain over fair sharing.
-#: - Capacity (trained on a constant one): from 50 to 10 executors and back every 90 s, ``general`` and the policies of
-#:   batches and of streams are 17 to 29 % below fair sharing, as with a constant capacity.
+#:   failing or 5 % slower by a factor of four, policies keep their gain over fair sharing.
+#: - Capacity (trained on a constant one): from 50 to 10 executors and back every 90 s, ``srpt-tuned`` and the
+#:   policies of batches and of streams are 17 to 29 % below fair sharing, as with a constant capacity.
 #: - Arrivals: policies of batches and of streams are within 3 % of each other on both, so arrivals are not checked.
 QUANTITIES = (
     DistributionQuantity("executors", "executors", "{} executors", 5, 4),

@@ -7,13 +7,15 @@ arXiv 2404.08826); apparent tardiness cost (Vepsalainen and Morton, Management S
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.schedulers.base import check_positive
+from decima.schedulers.base import Kind, check_positive
 from decima.schedulers.srpt import BY_WORK, OrderedRule
 from simulator.cluster.alone import alone_ms
 from simulator.cluster.config import ClusterConfig
@@ -191,3 +193,29 @@ class Atc(LeastSlack):
             limit = limit * np.where(lost, constants.given_up_limit, (3 * pressure) ** constants.pressed)
         factors = np.array([order, limit])
         return factors * super()._factors(observation, jitter) if jitter else factors
+
+
+class AtcForMisses(Atc):
+    """``atc`` with constants that a search found for few missed deadlines, in streams of TPC-H jobs."""
+
+    kind = Kind.TUNED_RULE
+
+    def __init__(self) -> None:
+        super().__init__(**searched_constants("misses"))
+
+
+class AtcForWeights(Atc):
+    """``atc`` with constants that a search found for a short weighted mean JCT, in streams of TPC-H jobs."""
+
+    kind = Kind.TUNED_RULE
+
+    def __init__(self) -> None:
+        super().__init__(**searched_constants("weighted"))
+
+
+def searched_constants(objective: str) -> dict[str, float]:
+    """Return the constants of ``atc`` that a search (CMA-ES) found for an objective, ``misses`` or ``weighted``."""
+    constants: dict[str, dict[str, float]] = json.loads(
+        Path(__file__).with_name("atc_tuned.json").read_text(encoding="utf-8")
+    )
+    return constants[objective]

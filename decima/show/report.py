@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import median_low
 from typing import TYPE_CHECKING, Literal
 
@@ -12,8 +12,7 @@ from rich.table import Table
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.metrics import METRICS, RELATIVE, Interval, paired_change
 from decima.evaluation.variants import TUNED, fair_rule
-from decima.policy.files import read_about, training_text
-from decima.registry import LEARNED, PARAMETERS, policy_named
+from decima.registry import ANY_POLICY, FALLBACK, PARAMETERS, policy_named
 from decima.schedulers.base import Kind
 from decima.schedulers.guarantees import split_guarantees
 from decima.show.tables import Report, interval_text, metric_text, overruled_text, table_of
@@ -22,8 +21,6 @@ from simulator.cluster.config import ClusterConfig, ExecutorClass
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Rule with which the decisions of networks are compared.
-SEARCHED = "srpt-tuned"
 #: Metrics in the table, in order.
 COLUMNS = ("mean_jct_s", "p95_jct_s", "slowdown", "utilisation")
 
@@ -31,7 +28,6 @@ COLUMNS = ("mean_jct_s", "p95_jct_s", "slowdown", "utilisation")
 def comparison_report(
     comparison: Comparison,
     command: str,
-    left_out: Mapping[str, Sequence[str]],
     notes: Sequence[str] = (),
     *,
     by: Literal["query", "tenant"] | None = None,
@@ -40,21 +36,17 @@ def comparison_report(
 ) -> Report:
     """Return tables, notes and JSON of a comparison with at least one finished experiment.
 
-    ``left_out``: omitted policy -> quantities out of its training distribution. ``by`` adds a table of the mean JCT of
+    ``by`` adds a table of the mean JCT of
     groups of jobs; ``other_comparisons`` are complete comparisons whose tables are shown, too. Without
     ``with_json`` the JSON is empty, so that the times of jobs alone are computed only if a table shows the slowdown.
     """
-    entries = [
-        {"scheduler": f"{LEARNED}:{policy}", "outside_training": misfits}
-        for policy, misfits in left_out.items()
-    ]
     return Report(
         tables=[
             *(comparison_table(compared) for compared in (comparison, *other_comparisons)),
             *([] if by is None else [group_table(comparison, by)]),
         ],
         notes=[*comparison_notes(comparison), *notes],
-        json=comparison.to_json(command=command, left_out=entries) if with_json else "",
+        json=comparison.to_json(command=command) if with_json else "",
     )
 
 
@@ -148,18 +140,26 @@ def comparison_notes(comparison: Comparison) -> list[str]:
 
 def _kind_notes(comparison: Comparison) -> list[str]:
     """Return notes that name the rules with searched weights and the networks, and how these were trained."""
-    notes = []
-    tuned = [name for name, kind in comparison.kinds.items() if kind == Kind.TUNED_RULE]
+    notes = [
+        f"{name}: the rule {FALLBACK}, as no shipped network was trained for such jobs on such a cluster."
+        for name in ANY_POLICY
+        if comparison.schedulers.get(name) == FALLBACK
+    ]
+    tuned = [
+        name for name, kind in comparison.kinds.items() if kind == Kind.TUNED_RULE and name not in ANY_POLICY
+    ]
     if tuned:
         what = "a rule" if len(tuned) == 1 else "rules"
         notes.append(f"{', '.join(tuned)}: {what} with weights that a search found.")
     for name, kind in comparison.kinds.items():
         policy = policy_named(comparison.schedulers[name])
         if kind == Kind.NETWORK and policy is not None:
-            differing, decisions = comparison.differences(name, SEARCHED)
+            from decima.policy.files import read_about, training_text
+
+            differing, decisions = comparison.differences(name, FALLBACK)
             notes.append(
                 f"{name}: the network {policy}, {training_text(read_about(policy))}. It decided otherwise than "
-                f"{SEARCHED} in {differing / max(decisions, 1):.0%} of {decisions:,} decisions of the first experiment."
+                f"{FALLBACK} in {differing / max(decisions, 1):.0%} of {decisions:,} decisions of the first experiment."
             )
     return notes
 

@@ -118,9 +118,10 @@ CORNERS = ((True, True), (True, False), (False, True), (False, False))
 def styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return keyword arguments of a line for each scheduler: colour, line style, line width and drawing order.
 
-    The colour depends on the name alone. A scheduler with parameters (``weighted-fair:-1``, ``decima:general``) has the
-    colour of the scheduler, and other dashes if both are in ``names``. Names that are not in ``STYLES`` have one of the
-    colours ``OTHERS``. Learned schedulers are thickest; the others become thinner, so that lines below stay visible.
+    The colour depends on the name alone. A scheduler with parameters (``weighted-fair:-1``, ``decima:tpch-batch``) has
+    the colour of the scheduler, and other dashes if both are in ``names``. Names that are not in ``STYLES`` have one of
+    the colours ``OTHERS``. Learned schedulers are thickest; the others become thinner, so that lines below stay
+    visible.
     """
     names = list(dict.fromkeys(names))
     thin = iter(np.linspace(WIDEST, THINNEST, len(names)).tolist())

@@ -24,7 +24,7 @@ def took_s(scheduler: str, sequence: JobSequence) -> tuple[float, EpisodeRecord]
     return min(times), record
 
 
-@pytest.mark.parametrize(("scheduler", "most"), [("fair", 4.0), ("srpt", 2.5), ("decima:general", 2.0)])
+@pytest.mark.parametrize(("scheduler", "most"), [("fair", 4.0), ("srpt", 2.5), ("decima:tpch-batch", 2.0)])
 def test_a_guarded_decision_takes_about_as_long_as_two(scheduler: str, most: float) -> None:
     """Executors of ``fair`` stay with their job, which the engine decides alone; a guard must be asked each time."""
     sequence = poisson_arrivals(open_workload().profiles, 150, 4000.0, 0)

@@ -13,10 +13,11 @@ import pytest
 
 from decima import policy as policies
 from decima.policy import NeuralScheduler, load_actor, load_policy
-from decima.registry import make_scheduler, parameters, split_names
-from decima.schedulers.base import SchedulerError
+from decima.registry import SCHEDULERS, TUNED_RULES, make_scheduler, parameters, split_names
+from decima.schedulers.base import Kind, SchedulerError
 from decima.schedulers.baselines import Tetris
-from decima.schedulers.srpt import Srpt
+from decima.schedulers.objectives import searched_constants
+from decima.schedulers.srpt import Srpt, TunedSrpt
 from simulator import ClusterConfig, ExecutorClass, run_episode
 from simulator.cluster.config import Knowledge
 from tests.cases import cases
@@ -41,10 +42,10 @@ def test_policies_and_parameters_have_names(policy: Path, shipped: dict[str, Pat
     assert ours.completion_ms.tolist() == theirs.completion_ms.tolist()
     for name, path in shipped.items():
         assert _weights(make_scheduler(f"decima:{name}")) == _weights(make_scheduler(f"decima:{path}"))
-    assert _weights(make_scheduler("decima")) == _weights(make_scheduler("decima:general"))
-    assert _weights(make_scheduler("decima")) != _weights(make_scheduler("decima:packing-tpch"))
-    text = "fifo, srpt:price_in_batch=1,useful_multiple=2,decima:general,guard=off,fair"
-    assert split_names(text) == ["fifo", "srpt:price_in_batch=1,useful_multiple=2", "decima:general,guard=off", "fair"]
+    assert isinstance(make_scheduler("decima"), TunedSrpt)
+    text = "fifo, srpt:price_in_batch=1,useful_multiple=2,decima:tpch-batch,guard=off,fair"
+    parts = ["fifo", "srpt:price_in_batch=1,useful_multiple=2", "decima:tpch-batch,guard=off", "fair"]
+    assert split_names(text) == parts
 
 
 def _weights(scheduler: Any) -> list[float]:
@@ -65,9 +66,8 @@ def test_a_policy_is_read_once_unless_it_changes(policy: Path, monkeypatch: pyte
 
 @cases(
     "spec, message",
-    ("decima", "the policy 'general' is missing in this installation"),
     ("decima:packing-tpch", "the policy 'packing-tpch' is missing in this installation"),
-    ("decima:", "the policy '' is neither a file nor a shipped policy: expected a policy file or one of general"),
+    ("decima:", "the policy '' is neither a file nor a shipped policy: expected a policy file or one of tpch-batch"),
     ("decima:batch", "the policy 'batch' is neither a file nor a shipped policy"),
     ("decima:no/such.npz", "the policy 'no/such.npz' is neither a file nor a shipped policy"),
     ("decima:.", "the policy '.' is neither a file nor a shipped policy"),
@@ -205,7 +205,7 @@ from decima.learning.cluster.rollout import EpisodePlan, Shared, record_sequence
 from decima.learning.cluster.validation import evaluate_weights
 from decima.policy.files import load_actor
 from workloads.sources.open import SYNTHETIC, open_workload
-actor = load_actor("general")
+actor = load_actor("tpch-batch")
 shared = Shared(Conditions(open_workload(SYNTHETIC), num_jobs=2), actor.config)
 samples = roll_out_plans(actor.arrays, shared, [EpisodePlan(0, 1e9, 0, 0, 0)])
 recorded = record_sequence("fair", None, 1.0, shared, 0)
@@ -214,3 +214,17 @@ print([name for name in ("torch", "torch_geometric") if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert done.stdout.splitlines()[-2:] == ["True True (1, 3)", "[]"]
+
+
+def test_every_scheduler_says_what_makes_its_decisions() -> None:
+    tuned = {name for name, rule in SCHEDULERS.items() if rule.kind == Kind.TUNED_RULE}
+    assert tuned == {*TUNED_RULES}
+    assert {rule.kind for rule in SCHEDULERS.values()} == {Kind.RULE, Kind.TUNED_RULE}
+    assert make_scheduler("pcaps:gamma=0.5,base=srpt-tuned").kind == Kind.TUNED_RULE
+
+
+def test_searched_constants_of_atc_differ_by_objective() -> None:
+    misses, weighted = (searched_constants(name) for name in ("misses", "weighted"))
+    assert make_scheduler("atc-misses").own.lookahead == misses["lookahead"] != parameters("atc")["lookahead"]
+    assert make_scheduler("atc-weighted").own.weighted == weighted["weighted"] != parameters("atc")["weighted"]
+    assert {*misses, *weighted} <= {*parameters("atc")}

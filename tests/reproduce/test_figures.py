@@ -139,7 +139,9 @@ def test_figure_11a_replays_windows_of_a_trace(tmp_path: Path) -> None:
     jobs = [{"profile": f"job {number % 3}", "arrival_ms": 1667 * number} for number in range(60)]
     file = tmp_path / "trace.json"
     file.write_text(json.dumps({"format": "decima-workload", "version": 1, "profiles": stages, "jobs": jobs}))
-    result = figure("fig11a").run(workload=str(file), classes=PACK["classes"], window=10.0, seeds=2, policy="general")
+    result = figure("fig11a").run(
+        workload=str(file), classes=PACK["classes"], window=10.0, seeds=2, policy="packing-tpch"
+    )
     assert list(means(result)) == fig11b.SCHEDULERS
 
 

@@ -33,7 +33,7 @@ from decima.evaluation.run import run_scheduler
 from decima.evaluation.spark import SPARKS_OWN, TRAINING_SEEDS, WEIGHTED_FAIR, as_simulated, tuned
 from decima.evaluation.spark.logged_jobs import HeldOut, LoggedJobs, jobs_by_application
 from decima.outputs import json_text
-from decima.registry import LEARNED, policy_named
+from decima.registry import policy_named
 from decima.schedulers.base import Scheduler
 from decima.schedulers.spark import FairPools, SparkFifo, SparkPools
 from simulator.cluster.config import SPARK, ClusterConfig
@@ -49,7 +49,7 @@ from workloads.spark.query import SparkQuery
 __all__ = ["SCHEDULERS", "Range", "WhatIf", "simulate_what_if"]
 
 #: Displayed name -> scheduler; the better one of Spark's own is the reference.
-SCHEDULERS = {**SPARKS_OWN, **WEIGHTED_FAIR, "srpt": "srpt", LEARNED: LEARNED}
+SCHEDULERS = {**SPARKS_OWN, **WEIGHTED_FAIR, "srpt": "srpt", "srpt-tuned": "srpt-tuned"}
 #: Number of draws on which weighted fair sharing is tuned.
 TRAINING = 3
 #: Percentage of the draws inside a range.

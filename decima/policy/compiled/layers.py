@@ -1,7 +1,7 @@
 """Compiled: linear layers on rows of inputs, most of the arithmetic of a decision; weights of the network.
 
 Sums of some rows times sixteen outputs stay in registers while the inputs are read. Numba alone loads and stores the
-sums at every input: a decision then takes 2.7 to 3.1 times as long (164 instead of 62 us with the policy ``general``).
+sums at every input: a decision then takes 2.7 to 3.1 times as long (164 instead of 62 us with 16 jobs).
 So the innermost loop is written as LLVM code.
 """
 

@@ -383,7 +383,7 @@ def test_checkpoints_and_fitting_policies_are_taken(run: Compare, policy: Path, 
     assert Path("compare/schedule-decima.png").exists()
     assert_same_again(Path("r.json"), "--processes", "1", "--out", "elsewhere")
     done = succeeded(run("--schedulers", "decima", "--arrivals", "poisson", "--interval", "5"))
-    assert "decima: the network general, " in done.stdout
+    assert "decima: the rule srpt-tuned, as no" in done.stdout
 
 
 def test_checkpoint_says_which_policy_decima_follows(run: Compare, shipped: dict[str, Path], policy: Path) -> None:

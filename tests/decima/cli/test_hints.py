@@ -16,7 +16,6 @@ from click.testing import CliRunner, Result
 from decima.cli.main import cli
 from decima.learning.cluster import train as cluster_train
 from decima.policy.parts import ALLOWED
-from decima.show.left_out import left_out_note
 from tests.cases import cases
 from tests.decima.cli.commands import Compare, assert_one_line_error, every_command, succeeded
 from tests.decima.learning.cluster.examples import small
@@ -119,33 +118,6 @@ def test_the_permission_for_code_of_a_policy_file_is_as_printed(recipe: str) -> 
     hint = re.search(r"if you trust it: (decima .*) \.\.,", refused.stderr)
     assert hint is not None
     succeeded(run(f"{hint[1]} {compare}", *FEW))
-
-
-@cases(
-    "policy, options",
-    ("general", {"workload": "my, [own] jobs.json", "executors": 4}),
-    ("general", {"workload": None, "executors": 4}),
-    pytest.param("packing", {"workload": "my, [own] jobs.json", "classes": "2x0.5,2x1"}, marks=pytest.mark.slow),
-)
-def test_the_command_that_trains_a_fitting_policy_runs(policy: str, options: dict[str, object], library: Path) -> None:
-    from decima.evaluation.options import make_conditions
-
-    library.rename("my, [own] jobs.json")
-    given = {"jobs": 3, "interval": 25.0, "arrivals": "batch", "semantics": "paper", "memory_demand": "own"}
-    given |= {"classes": None, "moving_delay": 2.0, "drift": None, "executors": 50} | options
-    setting = {name: value for name, value in given.items() if name != "workload" or value is not None}
-    note = left_out_note(policy, ["too large"], make_conditions(**setting), given | {"profiles": None})
-    hint = re.search(r"To train one that fits: (.*)\. To see it all the same", note)
-    assert hint is not None
-    short = {
-        "iterations": 1, "episodes.sequences": 1, "episodes.per_sequence": 2, "validation.sequences": 2,
-        "workload.jobs": 2, "settings.batch_jobs": 2,
-    }  # fmt: skip
-    kept = {name: value for name, value in short.items() if (policy == "general") != name.startswith("workload")}
-    kept = {name: value for name, value in kept.items() if policy == "general" or not name.startswith("settings")}
-    sets = [word for name, value in kept.items() for word in ("--set", f"{name}={value}")]
-    succeeded(run(hint[1], *sets, "--workers", "1"))
-    assert Path("DIR/policy.npz").exists()
 
 
 @cases(

@@ -442,7 +442,7 @@ SLIPS = {
     "compare --unknown 1 --estimator forrest": "forest",
     "serve --no-token --spark unix:s --estimator typcal": "typical",
     "workload show sinthetic": "synthetic",
-    "explain --policy genral": "general",
+    "explain --policy tpch-bach": "tpch-batch",
     "explain --rule sprt": "srpt",
     "train --config bacth --out run": "batch",
 }

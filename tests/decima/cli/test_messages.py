@@ -78,7 +78,7 @@ TRAIN = "train --config quick --out new/run --set "
     ("compare --checkpoint trained/checkpoint.pt", "is not a policy file (did you mean 'trained/policy.npz'?)"),
     ("compare --checkpoint trained/config.yaml", "is not a policy file (did you mean 'trained/policy.npz'?)"),
     ("compare --checkpoint grid", "grid/policy.npz: a policy of decima deeprm train; expected one of decima train"),
-    ("compare --schedulers decima:genral", "(did you mean 'general'?)"),
+    ("compare --schedulers decima:tpch-bach", "(did you mean 'tpch-batch'?)"),
     ("deeprm compare --checkpoint trained", "trained/policy.npz: not a network for a grid"),
     ("explain --policy empty", "the policy 'empty' is neither a file nor a shipped policy"),
     # Jobs
@@ -100,7 +100,7 @@ TRAIN = "train --config quick --out new/run --set "
     ("deeprm train --out new/run --set units=3", "units: unknown key (did you mean 'grid.units'?), got 3"),
     ("train --out new/run --resume", "new/run: contains no training run to resume"),
     ("train --out new/run --workload missing.json", "missing.json: no such workload"),
-    ("serve --policy genral", "(did you mean 'general'?)"),
+    ("serve --policy tpch-bach", "(did you mean 'tpch-batch'?)"),
     ("comapre", "No such command 'comapre'. Did you mean 'compare'?"),
 )  # fmt: skip
 def test_a_command_says_what_was_probably_meant(command: str, message: str, folder: Path) -> None:

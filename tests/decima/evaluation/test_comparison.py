@@ -104,7 +104,7 @@ def test_times_alone_are_computed_once_and_only_for_slowdowns(monkeypatch: pytes
     jobs = len(conditions().sequence(5))
     means = Comparison(conditions(), ["fifo", "fair"], show=("mean", "p95"))
     means.run(1)
-    report = comparison_report(means, "decima compare", {}, by="query", with_json=False)
+    report = comparison_report(means, "decima compare", by="query", with_json=False)
     assert (len(report.tables), report.json) == (2, "")
     assert not shows_slowdown(means)
     assert {"slowdown", "worst_slowdown"}.isdisjoint(means.measured)
@@ -366,8 +366,11 @@ def test_the_policy_fits_the_cluster_unless_it_is_named(shipped: dict[str, Path]
     def followed(**given: Any) -> str:
         return comparison("fair", "decima", **given).schedulers["decima"]
 
-    assert followed() == "decima:general"
-    assert followed(cluster=ClusterConfig(executor_classes=parse_classes("2x0.5,3x1"))) == "decima:packing"
+    assert followed() == "srpt-tuned"
+    assert (
+        comparison("fair", "decima,no-later-than=2").schedulers["decima,no-later-than=2"]
+        == "srpt-tuned,no-later-than=2"
+    )
     assert followed(policy="packing-tpch") == "decima:packing-tpch"
     assert followed(policy=str(policy)) == f"decima:{policy}"
     named = f"decima:{policy}"

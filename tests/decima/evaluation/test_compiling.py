@@ -27,7 +27,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_parts_that_are_not_compiled_are_compiled_before_the_episodes(compiled: list[str]) -> None:
     steps: list[tuple[str, int, int]] = []
     for _ in range(2):
-        Comparison(CONDITIONS, ["fifo", "srpt", "decima:general,guard=off"]).run(
+        Comparison(CONDITIONS, ["fifo", "srpt", "decima:tpch-batch,guard=off"]).run(
             1,
             lambda done, total: steps.append(("run", done, total)),
             lambda done, total: steps.append(("compile", done, total)),

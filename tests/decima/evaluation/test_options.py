@@ -121,36 +121,34 @@ def test_the_default_is_that_of_the_command(shipped: dict[str, Path]) -> None:
     assert ("decima" in few.schedulers) != bool(few.left_out)
     packing = choose_schedulers(make_conditions(seeds=1, jobs=2, classes="5x0.5,5x1"))
     assert "tetris" in packing.schedulers
-    assert choose_schedulers(conditions(), "fair,decima:general,guard=off").schedulers == [
+    assert choose_schedulers(conditions(), "fair,decima:tpch-batch,guard=off").schedulers == [
         "fair",
-        "decima:general,guard=off",
+        "decima:tpch-batch,guard=off",
     ]
 
 
 def test_the_schedulers_that_are_named_take_part_and_no_others(shipped: dict[str, Path]) -> None:
     for named in ("fair, decima", ["fair", "decima"]):
-        assert choose_schedulers(conditions(), named) == (["fair", "decima"], None, {})
-    assert choose_schedulers(conditions(), {"a": "fair"}) == ({"a": "fair"}, None, {})
-    assert choose_schedulers(conditions(), "fair", Path("x.npz")) == (["fair", "decima"], "x.npz", {})
-    assert choose_schedulers(conditions(), "decima,fair", "x.npz") == (["decima", "fair"], "x.npz", {})
-    assert choose_schedulers(conditions(), {"a": "fair"}, "x") == ({"a": "fair", "decima": "decima"}, "x", {})
+        assert choose_schedulers(conditions(), named) == (["fair", "decima"], None, False)
+    assert choose_schedulers(conditions(), {"a": "fair"}) == ({"a": "fair"}, None, False)
+    assert choose_schedulers(conditions(), "fair", Path("x.npz")) == (["fair", "decima"], "x.npz", False)
+    assert choose_schedulers(conditions(), "decima,fair", "x.npz") == (["decima", "fair"], "x.npz", False)
+    assert choose_schedulers(conditions(), {"a": "fair"}, "x") == ({"a": "fair", "decima": "decima"}, "x", False)
 
 
-def test_a_policy_that_may_collapse_is_left_out_and_told(
-    shipped: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("decima.evaluation.best_fit", lambda *_: ("general", ["too many"]))
+def test_decima_is_left_out_where_no_network_was_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("decima.evaluation.best_fit", lambda _: None)
     chosen = choose_schedulers(conditions())
     assert "decima" not in chosen.schedulers
-    assert (chosen.policy, chosen.left_out) == (None, {"general": ["too many"]})
-    monkeypatch.setattr("decima.evaluation.best_fit", lambda *_: ("general", []))
+    assert (chosen.policy, chosen.left_out) == (None, True)
+    monkeypatch.setattr("decima.evaluation.best_fit", lambda _: "tpch-batch")
     chosen = choose_schedulers(conditions())
     assert "decima" in chosen.schedulers
-    assert (chosen.policy, chosen.left_out) == ("general", {})
-    monkeypatch.setattr("decima.evaluation.best_fit", lambda *_: None)
-    chosen = choose_schedulers(conditions())
-    assert "decima" not in chosen.schedulers
-    assert (chosen.policy, chosen.left_out) == (None, {})
+    assert (chosen.policy, chosen.left_out) == ("tpch-batch", False)
+    for_misses = choose_schedulers(conditions(), metric="misses")
+    assert {"edf", "atc-misses"} < {*for_misses.schedulers}
+    assert "decima" not in for_misses.schedulers
+    assert not for_misses.left_out
 
 
 def test_the_options_are_those_of_the_command() -> None:
@@ -314,7 +312,7 @@ def test_schedulers_are_compared_with_and_without() -> None:
 
 def test_the_report_says_what_guarantees_changed() -> None:
     comparison = compared(no_later_than=1.0, ceiling={"tenant-1": 0.5})
-    notes = "\n".join(comparison_report(comparison, "decima compare", {}).notes)
+    notes = "\n".join(comparison_report(comparison, "decima compare").notes)
     name = "fifo,ceiling=tenant-1:0.5,no-later-than=1"
     row = comparison.runs[comparison.runs["scheduler"] == name]
     overruled = comparison.episodes[name].kept.overruled

@@ -88,7 +88,7 @@ def test_the_command_of_somebody_else_is_no_markup(command: str, shown: str) -> 
     assert f"Trained with {shown}, seed 3:\n" in policy_card("mine", {**ABOUT, "command": command})
 
 
-@cases("path", *SHIPPED.values(), SHIPPED["general"].with_name("deeprm.npz"), ids=lambda path: path.stem)
+@cases("path", *SHIPPED.values(), SHIPPED["tpch-batch"].with_name("deeprm.npz"), ids=lambda path: path.stem)
 def test_the_card_of_a_policy_that_ships_is_what_its_file_says(path: Path) -> None:
     about = read_about_network(path) if path.stem == "deeprm" else read_about(path)
     assert path.with_suffix(".md").read_text() == policy_card(path.stem, about)

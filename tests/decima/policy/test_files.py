@@ -60,8 +60,8 @@ def test_a_policy_decides_as_it_did_before_it_was_stored(name: str, tmp_path: Pa
 def test_a_text_names_a_file_or_a_policy_that_ships(path: Path) -> None:
     assert load_policy(str(path)).config == load_actor(str(path)).config == SMALL
     assert read_about(str(path)) == read_about(path)
-    assert load_actor("general").config == load_actor(SHIPPED["general"]).config
-    assert read_trained_on("general") is not None
+    assert load_actor("tpch-batch").config == load_actor(SHIPPED["tpch-batch"]).config
+    assert read_trained_on("tpch-batch") is not None
     save_policy(str(path), policy_of(SMALL), {"made by": "somebody else"})
     assert read_about(path) == {"made by": "somebody else"}
     with pytest.raises(PolicyFileError, match="the policy 'missing' is neither a file nor a shipped policy"):

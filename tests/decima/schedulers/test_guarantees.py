@@ -105,7 +105,7 @@ NAMES = [name for name in SCHEDULERS if name != "graphene"]
 def test_no_job_is_later_than_in_theory(seeds: Sequence[int]) -> None:
     for seed in seeds:
         draw, factor = np.random.default_rng(seed), (1.0, 1.5, 3.0)[seed % 3]
-        sequence, name = malleable(draw), str(draw.choice([*NAMES, "decima:general", "largest", "waits"]))
+        sequence, name = malleable(draw), str(draw.choice([*NAMES, "decima:tpch-batch", "largest", "waits"]))
         inner = {"largest": LargestFirst, "waits": Waits}.get(name, lambda: make_scheduler(name, seed))()  # noqa: B023
         record = run_episode(fluid(), sequence, Guarded(inner, Guarantees(no_later_than=factor)))
         work_ms = [profile.work_ms for profile in sequence.profiles]
@@ -124,7 +124,7 @@ def test_guards_change_nothing_without_need() -> None:
     assert {each.guarantee for each in kept.kept.overruled} == {"no-later-than"}
     assert not alone.kept.overruled
     sequence = malleable(np.random.default_rng(1))
-    for name in ("srpt", "fifo", "decima:general"):
+    for name in ("srpt", "fifo", "decima:tpch-batch"):
         plain = run_episode(fluid(), sequence, make_scheduler(name))
         kept = run_episode(fluid(), sequence, make_scheduler(f"{name},no-later-than=1000"))
         assert (kept.completion_ms.tolist(), kept.kept.overruled) == (plain.completion_ms.tolist(), ())
@@ -252,7 +252,7 @@ def test_executors_that_come_too_late_exceed_a_ceiling(
     assert most_executors(record, "bi") == 1 + above  # at most all executors
 
 
-@pytest.mark.parametrize("name", ["fifo", "srpt", "las", "decima:general"])
+@pytest.mark.parametrize("name", ["fifo", "srpt", "las", "decima:tpch-batch"])
 def test_a_tenant_has_its_floor_as_soon_as_tasks_end(name: str) -> None:
     """The long job arrived first and has all executors. The tenant has its floor when tasks of this job end."""
     sequence = owned(("etl", job(stage(400, TASK_MS))), ("bi", job(stage(800, TASK_MS))), at=[0.0, 5.0])

@@ -11,7 +11,7 @@ from simulator import ClusterConfig, run_episode
 from workloads import JobProfile, JobSequence, StageProfile, TaskDurations
 
 #: Names of rules and of a trained policy.
-SCHEDULERS = ("fifo", "sjf-cp", "fair", "weighted-fair:-1", "tetris", "graphene-star", "srpt", "decima:general")
+SCHEDULERS = ("fifo", "sjf-cp", "fair", "weighted-fair:-1", "tetris", "graphene-star", "srpt", "decima:tpch-batch")
 
 
 @st.composite
@@ -53,7 +53,7 @@ def test_completion_times_do_not_depend_on_the_numbers_of_stages(
     np.testing.assert_allclose(one, other, rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["fair", "srpt", "decima:general"])
+@pytest.mark.parametrize("name", ["fair", "srpt", "decima:tpch-batch"])
 @settings(max_examples=15, deadline=None)
 @given(
     stages=st.lists(st.tuples(st.integers(1, 20), st.floats(50.0, 20_000.0)), min_size=1, max_size=5),
@@ -76,7 +76,7 @@ def test_a_job_alone_is_fastest_with_an_executor_for_each_task() -> None:
     profile = JobProfile("job", tuple(StageProfile(tasks, TaskDurations.constant(ms)) for tasks, ms in stages))
     jct_ms = {
         executors: run_episode(
-            ClusterConfig(executors), JobSequence((profile,), np.zeros(1), seed=0), make_scheduler("decima:general")
+            ClusterConfig(executors), JobSequence((profile,), np.zeros(1), seed=0), make_scheduler("decima:tpch-batch")
         ).jct_ms[0]
         for executors in (8, 16, 20, 30, 48)
     }

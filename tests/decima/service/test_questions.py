@@ -65,7 +65,7 @@ FINISHED_FIRST = """
 from tests.decima.service.questions import main
 from tests.decima.service.test_questions import ask_of_finished_jobs
 ask_of_finished_jobs()
-main(1, 15, ["general", "packing-tpch", "tpch-batch"])
+main(1, 15, ["embedded-batch", "packing-tpch", "tpch-batch"])
 """
 
 
@@ -84,7 +84,7 @@ def ask_of_finished_jobs() -> None:
         executors=tuple(ExecutorMessage(id=str(number), slots=1, running=0) for number in range(2)),
         jobs=(*(job(number, "done") for number in range(3)), job(3, "ready")),
     )
-    for name in ("tpch-batch", "general", "embedded-stream"):
+    for name in ("tpch-batch", "embedded-batch", "embedded-stream"):
         driver = Driver(make_scheduler(f"decima:{name}"), History(), itertools.count(), itertools.count())
         for _ in range(50):
             assert driver.decide(question).choices[0].job == 3
@@ -95,7 +95,7 @@ def test_random_questions_are_decided_as_by_plain_python(checked: dict[str, str]
     compiled = child("-c", FINISHED_FIRST, **checked)
     assert compiled.returncode == 0, compiled.stderr[-2000:]
     assert len(compiled.stdout.splitlines()) == 3
-    assert compiled.stdout == decided(1, 15, "general", "packing-tpch", "tpch-batch", NUMBA_DISABLE_JIT="1")
+    assert compiled.stdout == decided(1, 15, "embedded-batch", "packing-tpch", "tpch-batch", NUMBA_DISABLE_JIT="1")
 
 
 @settings(max_examples=15, deadline=None)

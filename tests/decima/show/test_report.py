@@ -20,20 +20,20 @@ from workloads import JobSequence, Workload
 
 
 def test_a_policy_is_shown_beside_the_others(shipped: dict[str, Path], tmp_path: Path) -> None:
-    schedulers = ("fair", "decima", "decima:packing-tpch", f"decima:{shipped['general']}")
+    schedulers = ("fair", "decima:tpch-batch", "decima:packing-tpch", f"decima:{shipped['tpch-batch']}")
     shown = run(*schedulers, num_experiments=1)
     assert shown.table().index.tolist() == list(schedulers)
     assert comparison_table(shown).row_count == 4
-    differing, decisions = shown.differences("decima", "srpt-tuned")
+    differing, decisions = shown.differences("decima:tpch-batch", "srpt-tuned")
     assert shown.differences("fair", "fair")[0] == 0 < differing < decisions
     said = f"decided otherwise than srpt-tuned in {differing / decisions:.0%} of {decisions} decisions"
     note = next(
-        note for note in comparison_notes(shown) if note.startswith("decima: the network general, whose training")
+        note for note in comparison_notes(shown) if note.startswith("decima:tpch-batch: the network tpch-batch, whose")
     )
     assert said in note
     assert len([note for note in comparison_notes(shown) if note.startswith("decima")]) == 3
     pictures = list(comparison_pictures(shown))
-    assert pictures[1:3] == ["schedule-decima", "schedule-decima-packing-tpch"]
+    assert pictures[1:3] == ["schedule-decima-tpch-batch", "schedule-decima-packing-tpch"]
     entries = json.loads(shown.to_json())["schedulers"]
     assert "policy" not in entries["decima:packing-tpch"]
 

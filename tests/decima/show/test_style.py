@@ -28,7 +28,7 @@ from decima.show.tables import shortened
 #: Distance of colours that are told apart, also by readers who confuse red and green.
 APART = 0.08
 NAMES = st.lists(
-    st.sampled_from([*SCHEDULERS, "decima:general", "decima:batch", "weighted-fair:-1", "my:Own", "other.py:Mine"]),
+    st.sampled_from([*SCHEDULERS, "decima:tpch-batch", "decima:batch", "weighted-fair:-1", "my:Own", "other.py:Mine"]),
     min_size=1,
     max_size=14,
     unique=True,
@@ -74,7 +74,7 @@ def test_a_scheduler_has_one_colour_in_all_pictures(names: list[str]) -> None:
 @pytest.mark.parametrize(
     ("variant", "scheduler"),
     [
-        ("decima:general", "decima"),
+        ("decima:tpch-batch", "decima"),
         ("decima trained there", "decima"),
         ("decima,guard=off", "decima"),
         ("weighted-fair:-1", "weighted-fair"),
@@ -122,7 +122,7 @@ def test_bars_of_one_colour_have_patterns_and_dots_have_the_colours_of_lines() -
 
 def test_labels_cover_neither_each_other_nor_points_and_are_not_cut() -> None:
     figure, axes = new_axes(5, 4)
-    labels = {(39.5, 180.0): "decima:general", (40.3, 179.0): "srpt", (48.6, 153.0): "a long name at the edge"}
+    labels = {(39.5, 180.0): "decima:tpch-batch", (40.3, 179.0): "srpt", (48.6, 153.0): "a long name at the edge"}
     axes.plot(*zip(*labels, strict=True), "o")
     finish_axes(axes, xlabel="x", ylabel="y")
     label_points(axes, labels)

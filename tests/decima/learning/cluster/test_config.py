@@ -160,7 +160,7 @@ def test_overrides_win_and_bad_files_are_refused(tmp_path: Path) -> None:
         ("returns: {relative: true}\ncluster: {reward: makespan}", "returns.relative: expected the reward jct"),
         ("validation: {against: nobody}", "validation.against: unknown scheduler 'nobody'"),
         ("curriculum: {start: 5}\ncluster: {semantics: decima-sim}", "curriculum: no episode ends early"),
-        ("start: general\nbehaviour_cloning: {}", "start: expected behaviour_cloning=null beside it"),
+        ("start: tpch-batch\nbehaviour_cloning: {}", "start: expected behaviour_cloning=null beside it"),
         ("imitation: {epochs: 3}", "imitation is called behaviour_cloning now"),
         ("critic: {trace: 3}", "critic: trace is called gae_horizon now"),
         ("critic: {memory: 0.5}", "critic: memory is called decay now"),

@@ -385,7 +385,7 @@ def test_a_policy_of_other_sizes_is_no_beginning(tmp_path: Path) -> None:
             {"start": start, "policy": {"overrides": {"graph": False}}},
             r"policy\.npz: a policy of other settings: graph",
         ),
-        ({"start": "general"}, r"general\.npz: a policy of other settings: stage_features"),
+        ({"start": "tpch-batch"}, r"tpch-batch\.npz: a policy of other settings: stage_features"),
     ):
         with pytest.raises(PolicyFileError, match=message):
             ClusterTraining(small(tmp_path, behaviour_cloning=None, **changes), tmp_path / "run")
