@@ -27,7 +27,7 @@ def run(
     load: float = 0.85,
     jobs: int = 1000,
     seed: int = 0,
-    policy: str | None = None,
+    policy: str = "tpch-stream",
     workers: int = 1,
 ) -> Result:
     """Run one stream under both schedulers.
@@ -38,7 +38,7 @@ def run(
         load: Share of the time that executors are busy; sets the time between arrivals.
         jobs: Jobs in the stream.
         seed: Seed of the stream.
-        policy: Policy file of decima; by default the shipped policy of the most similar setting.
+        policy: Name or file of the policy of decima.
         workers: Processes.
     """
     interval = interval_for_load(load, workload, executors)

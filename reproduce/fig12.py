@@ -33,7 +33,7 @@ def run(
     jobs: int = 200,
     seeds: int = 10,
     seed: int = 0,
-    policy: str | None = None,
+    policy: str = "packing-tpch",
     workers: int = 1,
 ) -> Result:
     """Compare both schedulers by the work of jobs.
@@ -45,7 +45,7 @@ def run(
         jobs: Jobs in a stream.
         seeds: Number of streams.
         seed: Seed of the first stream.
-        policy: Policy file of decima; by default the shipped policy of the most similar setting.
+        policy: Name or file of the policy of decima.
         workers: Processes.
     """
     if jobs < len(FIFTHS):

@@ -18,6 +18,7 @@ SCHEDULERS = [
     "weighted-fair",
     "tuned-weighted-fair",
     "srpt",
+    "srpt-tuned",
 ]
 
 

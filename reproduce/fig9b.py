@@ -10,7 +10,7 @@ import decima
 from decima.show.plots import plot_jct_cdf
 from reproduce.common import Result, change, interval_for_load
 
-SCHEDULERS = ["fifo", "sjf-cp", "fair", "tuned-weighted-fair", "srpt", "decima"]
+SCHEDULERS = ["fifo", "sjf-cp", "fair", "tuned-weighted-fair", "srpt", "srpt-tuned", "decima"]
 
 
 def run(
@@ -22,7 +22,7 @@ def run(
     jobs: int = 1000,
     seeds: int = 10,
     seed: int = 0,
-    policy: str | None = None,
+    policy: str = "tpch-stream",
     workers: int = 1,
 ) -> Result:
     """Compare schedulers on streams.
@@ -35,7 +35,7 @@ def run(
         jobs: Jobs in a stream.
         seeds: Number of streams.
         seed: Seed of the first stream.
-        policy: Policy file of decima; by default the shipped policy of the most similar setting.
+        policy: Name or file of the policy of decima.
         workers: Processes.
     """
     interval = interval or interval_for_load(load, workload, executors)

@@ -9,7 +9,16 @@ from __future__ import annotations
 import decima
 from reproduce.common import Result, change, plot_means
 
-SCHEDULERS = ["fifo", "sjf-cp", "fair", "weighted-fair", "tuned-weighted-fair", "srpt", "decima"]
+SCHEDULERS = [
+    "fifo",
+    "sjf-cp",
+    "fair",
+    "weighted-fair",
+    "tuned-weighted-fair",
+    "srpt",
+    "srpt-tuned",
+    "decima",
+]
 
 
 def run(

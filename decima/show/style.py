@@ -68,6 +68,8 @@ STYLES: dict[str, tuple[str, Dashes]] = {
     "least-slack": (BLUE, ":"),
     "gamma-boost": (ORANGE, LONG_DOT),
     "atc": (PURPLE, ":"),
+    "atc-misses": (ORANGE, ":"),
+    "atc-weighted": (GREEN, LONG),
     # for carbon
     "cap": (SKY, LONG_DOT),
     "carbon-price": (BLUE, LONG),

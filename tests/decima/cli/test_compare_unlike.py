@@ -83,11 +83,11 @@ def test_a_policy_that_says_what_means_nothing_is_told_in_one_line(run: Compare,
     "options, settings",
     ("--arrivals poisson --interval 10 --moving-delay 0.5 --semantics trace --executors 1000 --jobs 7",
      "--config stream --set cluster.executors=1000 --set cluster.moving_delay=0.5 --set cluster.semantics=trace "
-     "--set workload.jobs=7 --set workload.interval=10 --workload tiny.json"),
+     "--set workload.interval=10 --workload tiny.json"),
     ("--executors 1000 --jobs 3",
      "--config batch --set cluster.executors=1000 --set workload.jobs=3 --workload tiny.json"),
     ("--classes 2x0.5,3x1 --jobs 2 --arrivals poisson --interval 9 --drift 2:5",
-     "--config packing --set cluster.classes=2x0.5,3x1 --set workload.jobs=2 --set workload.interval=9 "
+     "--config packing --set cluster.classes=2x0.5,3x1 --set workload.interval=9 "
      "--set workload.memory_demand=own --set workload.drift=2:5 --workload tiny.json"),
     ids=["stream", "batch", "classes"],
 )  # fmt: skip

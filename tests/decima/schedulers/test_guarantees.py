@@ -252,7 +252,7 @@ def test_executors_that_come_too_late_exceed_a_ceiling(
     assert most_executors(record, "bi") == 1 + above  # at most all executors
 
 
-@pytest.mark.parametrize("name", ["fifo", "srpt", "las", "decima:tpch-batch"])
+@pytest.mark.parametrize("name", ["fifo", "srpt", "las", "srpt-tuned"])
 def test_a_tenant_has_its_floor_as_soon_as_tasks_end(name: str) -> None:
     """The long job arrived first and has all executors. The tenant has its floor when tasks of this job end."""
     sequence = owned(("etl", job(stage(400, TASK_MS))), ("bi", job(stage(800, TASK_MS))), at=[0.0, 5.0])
