@@ -1,8 +1,9 @@
 """Decima, Figure 11a: windows of an industrial trace, on executors of four sizes.
 
 Section 7.3 of the paper: Decima's average job completion time is 32 % below that of Graphene*. Here, the jobs are those
-of the last days of the sample of Alibaba's trace (``docs/reproduce/fig11a.md`` has the command that imports them), and
-a rule with searched weights takes the place of Decima, since no network was trained on such jobs. Only stages whose parents are complete get executors, as in the trace.
+of the last days of the sample of Alibaba's trace (``docs/reproduce/fig11a.md`` has the command that imports them). A
+rule with searched weights takes the place of Decima, since no network was trained on such jobs. Only stages whose
+parents are complete get executors, as in the trace.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ def test_figure_11a_replays_windows_of_a_trace(tmp_path: Path) -> None:
     result = figure("fig11a").run(
         workload=str(file), classes=PACK["classes"], window=10.0, seeds=2, policy="packing-tpch"
     )
-    assert list(means(result)) == fig11b.SCHEDULERS
+    assert list(means(result)) == [name for name in fig11b.SCHEDULERS if name != "decima"]
 
 
 # ---- figures with trainings --------------------------------------------------------------------------------
