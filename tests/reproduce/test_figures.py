@@ -139,9 +139,7 @@ def test_figure_11a_replays_windows_of_a_trace(tmp_path: Path) -> None:
     jobs = [{"profile": f"job {number % 3}", "arrival_ms": 1667 * number} for number in range(60)]
     file = tmp_path / "trace.json"
     file.write_text(json.dumps({"format": "decima-workload", "version": 1, "profiles": stages, "jobs": jobs}))
-    result = figure("fig11a").run(
-        workload=str(file), classes=PACK["classes"], window=10.0, seeds=2, policy="packing-tpch"
-    )
+    result = figure("fig11a").run(workload=str(file), classes=PACK["classes"], window=10.0, seeds=2)
     assert list(means(result)) == [name for name in fig11b.SCHEDULERS if name != "decima"]
 
 
