@@ -133,31 +133,12 @@ def _walk(by_tree, features, root, nodes):  # type: ignore[no-untyped-def]
 
 def stage_features(profile: JobProfile) -> NDArray[np.float64]:
     """Return ``FEATURES`` of each stage, float64 [num_stages, features]: what is known before a job runs."""
-    parents, children, tasks = profile.parents, profile.children, num_tasks(profile)
-    log_tasks, counts = np.log1p(tasks), tasks.tolist()
-    depth, ancestors, tasks_above = _of_paths(profile.children_first[::-1], parents, counts)
-    height, descendants, tasks_below = _of_paths(profile.children_first, children, counts)
-    num_parents, num_children = [len(above) for above in parents], [len(below) for below in children]
-    sources = tasks[np.array(num_parents) == 0]
-    of_stages = np.array(
-        [
-            depth,
-            height,
-            num_parents,
-            np.log1p([sum(counts[stage] for stage in above) for above in parents]),
-            np.log1p([max((counts[stage] for stage in above), default=0.0) for above in parents]),
-            [max((num_parents[stage] for stage in above), default=-1) for above in parents],
-            [max((num_children[stage] for stage in above), default=-1) for above in parents],
-            np.log1p(ancestors),
-            np.log1p(tasks_above),
-            num_children,
-            np.log1p([sum(counts[stage] for stage in below) for below in children]),
-            np.log1p([max((counts[stage] for stage in below), default=0.0) for below in children]),
-            [max((num_parents[stage] for stage in below), default=-1) for below in children],
-            np.log1p(descendants),
-            np.log1p(tasks_below),
-        ]
-    ).T
+    tasks = num_tasks(profile)
+    log_tasks = np.log1p(tasks)
+    in_dag = np.empty((len(tasks), 15))
+    _fill_dag_features(in_dag, np.array(profile.children_first), profile.edges, tasks)
+    in_dag[:, LOGARITHMIC] = np.log1p(in_dag[:, LOGARITHMIC])
+    sources = tasks[in_dag[:, 2] == 0]
     of_job = [
         len(tasks),
         math.log1p(tasks.sum()),
@@ -167,9 +148,66 @@ def stage_features(profile: JobProfile) -> NDArray[np.float64]:
     ]
     own = np.stack([log_tasks, log_tasks - log_tasks.mean(), tasks / tasks.sum()], axis=1)
     return np.concatenate(
-        [own, of_stages, np.tile(of_job, (len(tasks), 1)), _of_bytes(profile, tasks), _of_operators(profile)],
+        [own, in_dag, np.tile(of_job, (len(tasks), 1)), _of_bytes(profile, tasks), _of_operators(profile)],
         axis=1,
     )
+
+
+#: Columns of ``_fill_dag_features`` of which the logarithm is a feature.
+LOGARITHMIC = (3, 4, 7, 8, 10, 11, 13, 14)
+
+
+@compiled
+def _fill_dag_features(in_dag, children_first, edges, tasks):  # type: ignore[no-untyped-def]
+    """Fill in the features of a stage's place in the DAG, from ``depth`` to ``tasks of descendants``.
+
+    Args:
+        in_dag: float64 [stages, 15].
+        children_first: the stages, each after its children, int64 [stages].
+        edges: int64 [edges, 2], parent and child.
+        tasks: numbers of tasks, float64 [stages].
+    """
+    in_dag[:] = 0.0
+    depth, height, parents, tasks_of_parents, largest_parent = (
+        in_dag[:, 0], in_dag[:, 1], in_dag[:, 2], in_dag[:, 3], in_dag[:, 4]
+    )  # fmt: skip
+    parents_of_parent, children_of_parent, ancestors, tasks_above = (
+        in_dag[:, 5], in_dag[:, 6], in_dag[:, 7], in_dag[:, 8]
+    )  # fmt: skip
+    children, tasks_of_children, largest_child, parents_of_child, descendants, tasks_below = (
+        in_dag[:, 9], in_dag[:, 10], in_dag[:, 11], in_dag[:, 12], in_dag[:, 13], in_dag[:, 14]
+    )  # fmt: skip
+    parents_of_parent[:] = children_of_parent[:] = parents_of_child[:] = -1
+    for edge in range(len(edges)):
+        parents[edges[edge, 1]] += 1
+        children[edges[edge, 0]] += 1
+    for edge in range(len(edges)):
+        parent, child = edges[edge, 0], edges[edge, 1]
+        tasks_of_parents[child] += tasks[parent]
+        tasks_of_children[parent] += tasks[child]
+        largest_parent[child] = max(largest_parent[child], tasks[parent])
+        largest_child[parent] = max(largest_child[parent], tasks[child])
+        parents_of_parent[child] = max(parents_of_parent[child], parents[parent])
+        children_of_parent[child] = max(children_of_parent[child], children[parent])
+        parents_of_child[parent] = max(parents_of_child[parent], parents[child])
+    # The children of a stage are following[first[stage] : first[stage + 1]].
+    first = np.zeros(len(tasks) + 1, np.int64)
+    first[1:] = np.cumsum(children.astype(np.int64))
+    following, filled = np.empty(len(edges), np.int64), first.copy()
+    for edge in range(len(edges)):
+        parent = edges[edge, 0]
+        following[filled[parent]] = edges[edge, 1]
+        filled[parent] += 1
+    for stage in children_first:
+        for child in following[first[stage] : first[stage + 1]]:
+            height[stage] = max(height[stage], height[child] + 1)
+            descendants[stage] = min(descendants[stage] + descendants[child] + 1, MOST_PATHS)
+            tasks_below[stage] = min(tasks_below[stage] + tasks_below[child] + tasks[child], MOST_PATHS)
+    for stage in children_first[::-1]:
+        for child in following[first[stage] : first[stage + 1]]:
+            depth[child] = max(depth[child], depth[stage] + 1)
+            ancestors[child] = min(ancestors[child] + ancestors[stage] + 1, MOST_PATHS)
+            tasks_above[child] = min(tasks_above[child] + tasks_above[stage] + tasks[stage], MOST_PATHS)
 
 
 def _of_bytes(profile: JobProfile, tasks: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -202,25 +240,6 @@ def _counts(operators: tuple[str, ...]) -> tuple[float, ...]:
         matches = (kind for kind, name in enumerate(OPERATORS.values()) if re.search(name, operator))
         counts[next(matches, kinds - 1)] += 1
     return len(operators), *counts
-
-
-def _of_paths(
-    order: Sequence[int], above: Sequence[Sequence[int]], tasks: Sequence[float]
-) -> tuple[list[float], list[float], list[float]]:
-    """Return the longest path to each stage, the stages on all paths to it, and their tasks.
-
-    Args:
-        order: the stages, each after those above it.
-        above: stages before each stage.
-        tasks: numbers of tasks.
-    """
-    longest, stages, total = ([0.0] * len(order) for _ in range(3))
-    for stage in order:
-        for other in above[stage]:
-            longest[stage] = max(longest[stage], longest[other] + 1)
-            stages[stage] = min(stages[stage] + stages[other] + 1, MOST_PATHS)
-            total[stage] = min(total[stage] + total[other] + tasks[other], MOST_PATHS)
-    return longest, stages, total
 
 
 def num_tasks(profile: JobProfile) -> NDArray[np.float64]:
