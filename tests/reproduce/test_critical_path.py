@@ -89,7 +89,7 @@ def test_accuracy_counts_dags() -> None:
     assert critical_path.accuracy(-work[:, 0], replace(dags, frontier=torch.tensor([0, 3, 4]))) == 0.5
 
 
-def test_networks_differ_and_two_levels_find_critical_paths() -> None:
+def test_networks_differ_and_two_levels_find_critical_paths(monkeypatch: pytest.MonkeyPatch) -> None:
     # Both networks have the paper's f (16 x 32 x 16 x 16) and an input layer; only one has g.
     sizes = []
     for aggregate, _ in critical_path.NETWORKS.values():
@@ -100,6 +100,8 @@ def test_networks_differ_and_two_levels_find_critical_paths() -> None:
     assert sizes[0] - sizes[1] == layer
     assert sizes[1] == layer + (32 + 32 + 32 * 16 + 16 + 16 * 16 + 16)
     assert critical_path.TEST_STAGES[0] > critical_path.TRAINING_STAGES[1], "tests are larger than the training DAGs"
+    monkeypatch.setattr(critical_path, "NUM_BATCHES", 40)
+    monkeypatch.setattr(critical_path, "NUM_TESTS", 400)
     two, one, chance = critical_path.run(iterations=300, seeds=1).tables["accuracy"]["mean"]
     assert two >= 0.9
     assert one <= two - 0.04

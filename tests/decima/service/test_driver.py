@@ -34,8 +34,8 @@ def steady(profile: JobProfile) -> JobProfile:
 
 PROFILES = tuple(steady(each) for each in open_workload().profiles if each.num_tasks < 400)
 SEQUENCES = {
-    "batch": [batch_arrivals(PROFILES, 10, seed) for seed in range(32)],
-    "stream": [poisson_arrivals(PROFILES, 10, 15_000.0, seed) for seed in range(32)],
+    "batch": [batch_arrivals(PROFILES, 10, seed) for seed in range(12)],
+    "stream": [poisson_arrivals(PROFILES, 10, 15_000.0, seed) for seed in range(12)],
 }
 
 
