@@ -52,15 +52,15 @@ class Estimate:
         return math.exp(self.log_work)
 
     def work_interval_ms(self, half_width: float = HALF_WIDTH_50) -> tuple[float, float]:
-        """Return the ends of an interval for the work, ms.
+        """Return the ends of an interval for the work of a predicted job, ms.
+
+        The errors of the stages are relative to that of the work, and do not widen the interval.
 
         Args:
             half_width: half width of the interval, as a number of standard deviations of the logarithm of the work; by
                 default, half of all jobs are in the interval.
         """
-        stage_work_ms = self.task_ms * _tasks(self.profile)[0]
-        concentration = float(((stage_work_ms / stage_work_ms.sum()) ** 2).sum())
-        sd = math.sqrt(self.job_var + self.stage_var * concentration)
+        sd = math.sqrt(self.job_var)
         return math.exp(self.log_work - half_width * sd), math.exp(self.log_work + half_width * sd)
 
     def scaled(self, scale: int) -> JobProfile:

@@ -16,7 +16,7 @@ from functools import lru_cache
 from hashlib import blake2b
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from simulator.cluster.config import FittedEstimator
 from simulator.cluster.estimates import HALF_WIDTH_50, dag_only
@@ -40,12 +40,12 @@ GROUPS, FEWEST_TEMPLATES = 5, 5
 MOST_JOBS = 2_000
 #: Largest number of stages of a job that is predicted, as a larger job would take more than 10 ms.
 MOST_STAGES = 1_000
-#: Probability that a normal number is within a standard deviation of its mean.
-ONE_SD = 0.6827
 #: Half width of the interval that contains 90 % of a normal distribution, in standard deviations.
 HALF_WIDTH_90 = 1.6449
-#: Smallest factor of the variance between the trees.
-SMALLEST_FACTOR = 0.1
+#: Power of the variance between trees, and shares of their usual variance that are tried, see ``_variances``.
+POWER, SHARES = 1.5, (0.1, 0.3, 1.0, 3.0)
+#: Smallest factor of variances, smallest variance between trees, and largest variance of a job's error.
+SMALLEST_FACTOR, SMALLEST_VARIANCE, MOST_VARIANCE = 0.1, 1e-6, 4.0
 #: Endings of a job's name: the number that importers give to further queries of the same name, such as `` (2)``; and a
 #: size of the input, such as ``-100g``.
 _NUMBER = re.compile(r" \(\d{1,9}\)$")
@@ -88,7 +88,8 @@ class CrossFit:
     Attributes:
         forests: for each group of templates, a forest fitted to the jobs of all other groups; the last one is fitted to
             all jobs.
-        job_var: variance of the logarithm of a job's error: a constant, and a factor of the variance between the trees.
+        job_var: variance of the error of the logarithm of a job's work: a constant, and a factor of the variance
+            between the trees to the power of ``POWER``.
         stage_var: variance of the logarithm of a stage's error relative to its job.
         lowest, highest: bounds of each feature outside of which jobs are unlike those of the fit, float64 [features].
         accuracy: errors for jobs of templates that a forest has not seen.
@@ -154,8 +155,7 @@ def _predict(predictor: Predictor, profile: JobProfile) -> Prediction | None:
     groups = [predictor.group[key] for key in template_keys(profile) if key in predictor.group]
     forest = fit.forests[groups[0] if groups else -1]
     log_ms, between_trees = forest.log_ms(features, num_tasks(profile))
-    constant, factor = fit.job_var
-    return Prediction(np.exp(log_ms), constant + factor * between_trees, fit.stage_var)
+    return Prediction(np.exp(log_ms), float(_job_variance(fit.job_var, between_trees)), fit.stage_var)
 
 
 @lru_cache(maxsize=8)
@@ -203,45 +203,52 @@ def _cross_fit(jobs: Sequence[JobProfile], group: NDArray[np.int64]) -> CrossFit
     )
 
 
-def _errors(forest: Forest, profile: JobProfile) -> tuple[float, float, float, float]:
+def _errors(forest: Forest, profile: JobProfile) -> tuple[float, float, float]:
     """Return the errors of a forest for a job whose task times are known.
 
     Returns:
         Error of the logarithm of the job's work; variance of that logarithm between the trees; mean square of the
-        stages' errors relative to the job's, weighted by numbers of tasks; share of this mean square that errors of
-        stages add to the square of the job's error.
+        stages' errors relative to the job's, weighted by numbers of tasks.
     """
     tasks, true_log_ms = num_tasks(profile), log_task_ms(profile)
     log_ms, between_trees = forest.log_ms(stage_features(profile), tasks)
-    work_ms = tasks * np.exp(log_ms)
-    job_error = math.log((tasks @ np.exp(true_log_ms)) / work_ms.sum())
+    job_error = math.log((tasks @ np.exp(true_log_ms)) / (tasks @ np.exp(log_ms)))
     apart = (true_log_ms - log_ms - job_error) ** 2
-    concentration = float(((work_ms / work_ms.sum()) ** 2).sum())
-    return job_error, between_trees, float(np.average(apart, weights=tasks)), concentration
+    return job_error, between_trees, float(np.average(apart, weights=tasks))
+
+
+def _job_variance(job_var: tuple[float, float], between_trees: ArrayLike) -> NDArray[np.float64]:
+    """Return the variance of the logarithm of a job's work, for ``CrossFit.job_var``."""
+    constant, factor = job_var
+    return np.minimum(constant + factor * np.power(between_trees, POWER), MOST_VARIANCE)
 
 
 def _variances(errors: NDArray[np.float64]) -> tuple[tuple[float, float], float]:
-    """Return ``CrossFit.job_var`` and ``stage_var`` for errors (``_errors``), float64 [jobs, 4].
+    """Return ``CrossFit.job_var`` and ``stage_var`` for errors (``_errors``), float64 [jobs, 3].
 
-    The variance of a job's own error is proportional to that between the trees plus its median, and such that two
-    thirds of the errors are within a standard deviation.
+    The variance of a job's error is proportional to the sum of a share of the usual variance between the trees and of a
+    power of the variance between the trees. For each share, one factor puts half of the errors into their 50 %
+    intervals, and another one 90 % into their 90 % intervals. The share is that for which the two factors agree best.
     """
-    job_error, between_trees, stage_error, concentration = errors.T
-    stage_var = float(stage_error.mean())
-    usual = float(np.median(between_trees))
-    own_error = np.maximum(job_error**2 - stage_var * concentration, 0.0)
-    factor = max(float(np.quantile(own_error / (between_trees + usual), ONE_SD)), SMALLEST_FACTOR)
-    return (factor * usual, factor), stage_var
+    job_error, between_trees, stage_error = errors.T
+    usual = max(float(np.median(between_trees)), SMALLEST_VARIANCE)
+    candidates = []
+    for share in SHARES:
+        relative = job_error**2 / (share * usual + usual * (between_trees / usual) ** POWER)
+        factor_50 = max(float(np.quantile(relative, 0.5)) / HALF_WIDTH_50**2, SMALLEST_FACTOR)
+        factor_90 = max(float(np.quantile(relative, 0.9)) / HALF_WIDTH_90**2, SMALLEST_FACTOR)
+        candidates.append((abs(math.log(factor_90 / factor_50)), share, math.sqrt(factor_50 * factor_90)))
+    _, share, factor = min(candidates)
+    return (factor * share * usual, factor * usual ** (1 - POWER)), float(stage_error.mean())
 
 
 def _accuracy(errors: NDArray[np.float64], group: NDArray[np.int64]) -> Accuracy:
-    """Summarise errors (``_errors``), float64 [jobs, 4], of jobs in groups, int64 [jobs]."""
-    job_error, between_trees, stage_error, concentration = errors.T
+    """Summarise errors (``_errors``), float64 [jobs, 3], of jobs in groups, int64 [jobs]."""
+    job_error, between_trees, stage_error = errors.T
     variance = np.empty(len(errors))
     for index in range(GROUPS):
-        (constant, factor), stage_var = _variances(errors[group != index])
-        total = constant + factor * between_trees + stage_var * concentration
-        variance[group == index] = total[group == index]
+        job_var, _ = _variances(errors[group != index])
+        variance[group == index] = _job_variance(job_var, between_trees[group == index])
     deviation = np.abs(job_error) / np.sqrt(variance)
     return Accuracy(
         jobs=len(errors),

@@ -76,8 +76,8 @@ class Prediction:
 
     Attributes:
         task_ms: median of each stage's mean task time, float64 [num_stages], ms.
-        job_var: variance of the logarithm of the factor common to all stages.
-        stage_var: variance of the logarithm of each stage's own factor.
+        job_var: variance of the logarithm of the factor common to all stages, which is that of the job's work.
+        stage_var: variance of the logarithm of each stage's own factor, relative to that of the work.
     """
 
     task_ms: NDArray[np.float64]

@@ -1,8 +1,8 @@
 """Predictions for jobs without history by forests that have not seen the job's template."""
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +17,8 @@ from simulator.cluster.stage_times import Forest, Prediction
 from tests.cases import cases
 from workloads import JobProfile, StageProfile, TaskDurations, batch_arrivals, embedded_tpch, scaled, trace_arrivals
 from workloads.arrivals import WorkPrior
+from workloads.sources.alibaba import read_alibaba
+from workloads.sources.published_tpch import load_tpch
 from workloads.sources.synthetic import random_dag
 
 QUERIES = embedded_tpch(sizes=["2g", "20g"])
@@ -102,18 +104,41 @@ def test_a_prediction_depends_on_neither_times_nor_the_order_of_stages() -> None
     assert again.job_var == pytest.approx(expected.job_var)
 
 
-def test_intervals_contain_as_many_jobs_as_they_should() -> None:
+def within(predictor: Predictor, profiles: Sequence[JobProfile], half_width: float) -> float:
+    """Return the share of jobs whose work is in the interval of the prediction."""
+    prior = WorkPrior.of(tuple(profiles))
+    intervals = [without_history(profile, prior, None, predictor).work_interval_ms(half_width) for profile in profiles]
+    return float(
+        np.mean([low <= profile.work_ms <= high for profile, (low, high) in zip(profiles, intervals, strict=True)])
+    )
+
+
+def test_intervals_contain_as_many_new_jobs_as_they_should() -> None:
     jobs = [job(f"job {seed}", seed, noise=0.5) for seed in range(260)]
     predictor = fitted(jobs[:100])
-    deviations = []
-    for profile in jobs[100:]:
-        prediction = predicted(predictor, profile)
-        work_ms = prediction.task_ms * [stage.num_tasks for stage in profile.stages]
-        concentration = ((work_ms / work_ms.sum()) ** 2).sum()
-        sd = math.sqrt(prediction.job_var + prediction.stage_var * concentration)
-        deviations.append(abs(math.log(profile.work_ms / work_ms.sum())) / sd)
-    assert 0.40 < np.mean(np.array(deviations) < 0.6745) < 0.70
-    assert 0.80 < np.mean(np.array(deviations) < 1.645) < 0.98
+    assert 0.40 < within(predictor, jobs[100:], 0.6745) < 0.60
+    assert 0.80 < within(predictor, jobs[100:], 1.6449) < 0.98
+
+
+def within_their_intervals(profiles: Sequence[JobProfile]) -> tuple[float, float]:
+    """Return the shares of a workload's jobs in their 50 and 90 % intervals, from forests without their templates."""
+    predictor = fitted(profiles)
+    return within(predictor, profiles, 0.6745), within(predictor, profiles, 1.6449)
+
+
+def test_intervals_fit_the_held_out_queries_of_tpch(shared: Callable[[str], Path]) -> None:
+    for profiles in (embedded_tpch(), load_tpch(shared("tpch"))):
+        within_50, within_90 = within_their_intervals(profiles)
+        assert 0.45 <= within_50 <= 0.55
+        assert 0.85 <= within_90 <= 0.95
+
+
+@pytest.mark.slow
+def test_intervals_fit_the_held_out_jobs_of_a_trace(shared: Callable[[str], Path]) -> None:
+    trace = read_alibaba(shared("traces/alibaba2018_dag_tasks/selected_DAGs.csv.gz"))
+    within_50, within_90 = within_their_intervals(trace.profiles)
+    assert 0.45 <= within_50 <= 0.55
+    assert 0.85 <= within_90 <= 0.95
 
 
 def chain(tasks: int, stages: int = 3) -> JobProfile:
