@@ -7,6 +7,7 @@ needs no estimate; exact knowledge is the floor.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -18,6 +19,8 @@ from reproduce.common import Result
 
 SHARES = (0.1, 0.3, 0.5, 0.75, 1.0)
 ESTIMATORS = ("typical", "forest")
+#: Share of unknown jobs, and errors of the others, as the standard deviation of the logarithm of a job's factor.
+WITH_ERRORS = {"unknown": 0.3, "job_error": 1.0}
 RULE, FAIR = "srpt-tuned", "fair"
 
 
@@ -60,6 +63,7 @@ def run(
                 parts.append(runs.assign(arrivals=name, estimator=estimator, share=share))
     runs = pd.concat(parts)
     tables = {name: table(group) for name, group in runs.groupby("arrivals", sort=False)}
+    tables["errors"] = with_errors(setting, arrivals)
     closed = {
         f"gap closed, {name}": f"{gap_closed(group):.0%}"
         for name, group in runs.groupby("arrivals", sort=False)
@@ -94,6 +98,29 @@ def table(runs: pd.DataFrame) -> pd.DataFrame:
                 change = decima.paired_change(mine, jct_s[RULE, "typical", share])
                 row["vs typical"], row["vs typical_ci95"] = change
             rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def with_errors(setting: Mapping[str, Any], arrivals: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
+    """Compare estimators if some jobs are unknown and the history of the others is wrong."""
+    rows = []
+    for name, jobs in arrivals.items():
+        typical, forest = (
+            decima.compare(
+                [RULE], **setting, **jobs, knowledge={**WITH_ERRORS, "estimator": estimator}
+            ).set_index("seed")["mean_jct_s"]
+            for estimator in ESTIMATORS
+        )
+        change, ci95 = decima.paired_change(forest, typical)
+        rows.append(
+            {
+                "arrivals": name,
+                "typical": typical.mean(),
+                "forest": forest.mean(),
+                "vs typical": change,
+                "vs typical_ci95": ci95,
+            }
+        )
     return pd.DataFrame(rows)
 
 

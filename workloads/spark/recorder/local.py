@@ -10,6 +10,8 @@ Needs the extra ``[spark]`` and Java 17.
 from __future__ import annotations
 
 import argparse
+import json
+import math
 import os
 import sys
 import tempfile
@@ -53,6 +55,12 @@ def main(arguments: Sequence[str]) -> int:
         default=True,
         help="adaptive execution and broadcast joins; without, a query has the same plan at all scale factors",
     )
+    parser.add_argument(
+        "--cpu-time",
+        action="store_true",
+        help="log the CPU time of a task as its duration, for a machine that does other work; the time of Python "
+        "workers is not counted",
+    )
     parser.add_argument("--tpch-only", action="store_true", help="leave out the jobs of other kinds")
     options = parser.parse_args(arguments)
     try:
@@ -66,7 +74,7 @@ def main(arguments: Sequence[str]) -> int:
             if not target.exists():
                 jobs = _queries(scale_factor) | ({} if options.tpch_only else JOBS)
                 settings = _settings(scale_factor, options.cores) | ({} if options.adaptive else _FIXED_PLANS)
-                record(jobs, scale_factor, settings, tables, target, options.runs)
+                record(jobs, scale_factor, settings, tables, target, options.runs, cpu_time=options.cpu_time)
         workload = import_event_logs([logs], name="jobs of many kinds on a local Spark").workload
         write_workload(options.out / "jobs.json.gz", workload)
         print(f"{len(workload.profiles)} profiles: {options.out / 'jobs.json.gz'}")
@@ -83,6 +91,8 @@ def record(
     tables: Path,
     target: Path,
     runs: int,
+    *,
+    cpu_time: bool = False,
 ) -> None:
     """Run jobs one by one in one application, and write its event log.
 
@@ -93,6 +103,7 @@ def record(
         tables: folder of the tables of all scale factors.
         target: file of the event log, ``.json.gz``.
         runs: runs of each job.
+        cpu_time: log the CPU time of a task as its duration.
 
     Raises:
         RecorderError: a job failed.
@@ -118,7 +129,23 @@ def record(
         finally:
             spark.stop()
         [log] = (scratch / "events").iterdir()
-        slim_event_log(log, target, {"name": name, "sf": scale_factor, "n": settings["spark.master"]})
+        if cpu_time:
+            use_cpu_times(log)
+        notes = {"name": name, "sf": scale_factor, "n": settings["spark.master"], "cpu_time": cpu_time}
+        slim_event_log(log, target, notes)
+
+
+def use_cpu_times(log: Path) -> None:
+    """Replace the end of each task in an event log by its start plus its CPU time."""
+    lines = log.read_text(encoding="utf-8").splitlines(keepends=True)
+    for index, line in enumerate(lines):
+        if line.startswith('{"Event":"SparkListenerTaskEnd"'):
+            event = json.loads(line)
+            info, metrics = event["Task Info"], event.get("Task Metrics") or {}
+            cpu_ns = sum(metrics.get(f"Executor {part}CPU Time", 0) for part in ("", "Deserialize "))
+            info["Finish Time"] = info["Launch Time"] + max(math.ceil(cpu_ns / 1e6), 1)
+            lines[index] = json.dumps(event, separators=(",", ":")) + "\n"
+    log.write_text("".join(lines), encoding="utf-8")
 
 
 def _run(spark: Any, name: str, job: Job, scratch: Path, run: int) -> None:

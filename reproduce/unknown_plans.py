@@ -1,0 +1,147 @@
+"""Jobs that never ran, with plans: errors of predictions and mean JCT with and without operators and bytes of stages.
+
+The forest predicts the times of stages from DAGs and numbers of tasks (``DAG``), and also from the operators of the
+stages and the bytes that they read from storage (``DAG and plan``). No forest has seen the template of a job: another
+size of the same query, or the same DAG with the same numbers of tasks. All jobs are unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+
+import decima
+from reproduce.common import Result
+from simulator.cluster.estimates import dag_only
+from simulator.cluster.predictor import predictor_of
+from workloads import Workload
+
+RULE, FAIR = "srpt-tuned", "fair"
+FORMATS = {
+    "error of work": ".2f",
+    "error of stages": ".2f",
+    "within 50 %": ".0%",
+    "within 90 %": ".0%",
+    "vs typical": "+.1%",
+}
+
+
+def run(
+    *,
+    workload: str = "tpch",
+    others: tuple[str, ...] = ("recordings/kinds/jobs.json.gz",),
+    trace: str = "",
+    executors: int = 50,
+    batch_jobs: int = 20,
+    stream_jobs: int = 80,
+    interval: float = 5.0,
+    trace_executors: int = 20,
+    window: float = 600.0,
+    seeds: int = 20,
+    seed: int = 0,
+    workers: int = 1,
+) -> Result:
+    """Measure errors of predictions, and compare estimators on batches, on streams and on windows of a trace.
+
+    Args:
+        workload: Jobs with operators and bytes: tpch or a workload file.
+        others: Further workloads whose errors are measured.
+        trace: Workload file of a trace, with arrivals; none by default.
+        executors: Number of executors.
+        batch_jobs: Number of jobs in a batch.
+        stream_jobs: Number of jobs in a stream.
+        interval: Mean seconds between the jobs of a stream.
+        trace_executors: Number of executors for the trace.
+        window: Seconds of the trace in a window.
+        seeds: Number of batches, of streams and of windows.
+        seed: Seed of the first batch and stream.
+        workers: Number of processes.
+    """
+    jobs = decima.open_workload(workload)
+    named = {workload: jobs, **{name: decima.open_workload(name) for name in others}}
+    common = {"seeds": seeds, "seed": seed, "workers": workers}
+    simulated = {
+        "batches": {"executors": executors, "jobs": batch_jobs},
+        "streams": {"executors": executors, "jobs": stream_jobs, "arrivals": "poisson", "interval": interval},
+    }
+    tables = {name: compare_inputs(jobs, {**common, **settings}) for name, settings in simulated.items()}
+    if trace:
+        replayed = named[trace] = decima.open_workload(trace)
+        settings = {"executors": trace_executors, "window": window, "semantics": "trace"}
+        tables["trace"] = compare_inputs(replayed, {**common, **settings})
+    rows = [row for name, each in named.items() for row in errors(name, each)]
+    return Result({"errors": pd.DataFrame(rows), **tables}, formats=FORMATS)
+
+
+def without_plans(workload: Workload) -> Workload:
+    """Return a workload whose stages have neither operators nor bytes."""
+    of_profile = {profile: dag_only(profile) for profile in workload.profiles}
+    sequence = workload.sequence
+    if sequence is not None:
+        sequence = replace(sequence, profiles=tuple(of_profile[profile] for profile in sequence.profiles))
+    return replace(workload, profiles=tuple(of_profile.values()), sequence=sequence)
+
+
+def inputs_of(workload: Workload) -> dict[str, Workload]:
+    """Return a workload by what a forest uses of its jobs; one entry if there are only DAGs."""
+    stripped = without_plans(workload)
+    if stripped.profiles == workload.profiles:
+        return {"DAG": workload}
+    return {"DAG": stripped, "DAG and plan": workload}
+
+
+def errors(name: str, workload: Workload) -> Sequence[Mapping[str, Any]]:
+    """Return a row for each input of the forest: errors for jobs of templates that it has not seen."""
+    rows = []
+    for inputs, jobs in inputs_of(workload).items():
+        predictor = predictor_of(jobs.profiles)
+        if predictor is not None:
+            accuracy = predictor.fits[0].accuracy
+            row = {
+                "workload": name.rpartition("/")[2],
+                "inputs": inputs,
+                "templates": predictor.templates,
+                "error of work": accuracy.work_sd,
+                "error of stages": accuracy.stage_sd,
+                "within 50 %": accuracy.within_50,
+                "within 90 %": accuracy.within_90,
+            }
+            rows.append(row)
+    return rows
+
+
+def compare_inputs(workload: Workload, settings: Mapping[str, Any]) -> pd.DataFrame:
+    """Return the mean JCT for each input of the forest, and its change, paired by seed, against typical times."""
+    exact = decima.compare([FAIR, RULE], workload=workload, **settings)
+    jct_s = {name: group.set_index("seed")["mean_jct_s"] for name, group in exact.groupby("scheduler")}
+
+    def unknown(jobs: Workload, estimator: str) -> pd.Series[float]:
+        knowledge = {"unknown": 1.0, "estimator": estimator}
+        return decima.compare([RULE], workload=jobs, **settings, knowledge=knowledge).set_index("seed")[
+            "mean_jct_s"
+        ]
+
+    typical = unknown(workload, "typical")
+    means = {
+        (FAIR, ""): jct_s[FAIR],
+        (RULE, "exact"): jct_s[RULE],
+        (RULE, "typical"): typical,
+        **{
+            (RULE, f"forest: {inputs}"): unknown(jobs, "forest")
+            for inputs, jobs in inputs_of(workload).items()
+        },
+    }
+    rows = []
+    for (scheduler, estimates), mean_jct_s in means.items():
+        row: dict[str, Any] = {
+            "scheduler": scheduler,
+            "estimates": estimates,
+            "mean_jct_s": mean_jct_s.mean(),
+        }
+        if estimates != "typical":
+            row["vs typical"], row["vs typical_ci95"] = decima.paired_change(mean_jct_s, typical)
+        rows.append(row)
+    return pd.DataFrame(rows)
