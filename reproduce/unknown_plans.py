@@ -40,6 +40,7 @@ def run(
     interval: float = 5.0,
     trace_executors: int = 20,
     window: float = 600.0,
+    windows: int = 8,
     seeds: int = 20,
     seed: int = 0,
     workers: int = 1,
@@ -56,7 +57,8 @@ def run(
         interval: Mean seconds between the jobs of a stream.
         trace_executors: Number of executors for the trace.
         window: Seconds of the trace in a window.
-        seeds: Number of batches, of streams and of windows.
+        windows: Number of windows of the trace.
+        seeds: Number of batches and of streams.
         seed: Seed of the first batch and stream.
         workers: Number of processes.
     """
@@ -70,8 +72,8 @@ def run(
     tables = {name: compare_inputs(jobs, {**common, **settings}) for name, settings in simulated.items()}
     if trace:
         replayed = named[trace] = decima.open_workload(trace)
-        settings = {"executors": trace_executors, "window": window, "semantics": "trace"}
-        tables["trace"] = compare_inputs(replayed, {**common, **settings})
+        settings = {"executors": trace_executors, "window": window, "seeds": windows, "semantics": "trace"}
+        tables["trace"] = compare_inputs(replayed, {**settings, "workers": workers})
     rows = [row for name, each in named.items() for row in errors(name, each)]
     return Result({"errors": pd.DataFrame(rows), **tables}, formats=FORMATS)
 
