@@ -58,20 +58,26 @@ def trainings(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     def train(folder: Path, recipe: str, settings: Sequence[str], workload: str, workers: int) -> str:
         configs[folder.name] = read_config(recipe, settings)
         folder.mkdir(parents=True)
-        rows = [{"iteration": step, "validation_mean_jct_s": 20.0, "improvement": -1.0} for step in range(2)]
+        rows = [
+            {"iteration": step, "validation_mean_jct_s": 20.0, "improvement": -1.0, "cpu_s": 60.0} for step in range(2)
+        ]
         (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)))
         return "fair"
 
-    for name in ("fig13", "fig14", "fig15a", "fig21", "fig22", "table2", "table3"):
+    for name in ("fig13", "fig14", "fig15a", "fig21", "fig22", "paper", "table2", "table3"):
         monkeypatch.setattr(figure(name), "train", train)
     return configs
 
 
 @cases(
     "name, options, schedulers",
-    ("fig9a", SMALL, ["fifo", "sjf-cp", "fair", "naive-weighted-fair", "weighted-fair", TUNED, "srpt", "decima"]),
-    ("fig9b", SMALL | {"interval": 9.0}, ["fifo", "sjf-cp", "fair", TUNED, "srpt", "decima"]),
-    ("streams", SMALL, ["fifo", "sjf-cp", "fair", "weighted-fair", TUNED, "srpt", "decima"]),
+    (
+        "fig9a",
+        SMALL,
+        ["fifo", "sjf-cp", "fair", "naive-weighted-fair", "weighted-fair", TUNED, "srpt", "srpt-tuned", "decima"],
+    ),
+    ("fig9b", SMALL | {"interval": 9.0}, ["fifo", "sjf-cp", "fair", TUNED, "srpt", "srpt-tuned", "decima"]),
+    ("streams", SMALL, ["fifo", "sjf-cp", "fair", "weighted-fair", TUNED, "srpt", "srpt-tuned", "decima"]),
     ("fig11b", PACK | {"seeds": 2}, fig11b.SCHEDULERS),
 )
 def test_a_table_has_the_means_of_all_schedulers(name: str, options: dict[str, Any], schedulers: list[str]) -> None:
@@ -177,6 +183,25 @@ def test_variants_are_trained_and_compared(
     assert {config.iterations for config in trainings.values()} == {3}
     assert {config.cluster.num_executors for config in trainings.values()} == {5}
     assert result.pictures[name].axes
+
+
+def test_the_training_of_the_paper_knows_no_rule(
+    trainings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = figure("paper")
+    few = {"jobs": 2, "seeds": 2}
+    monkeypatch.setattr(module, "ARRIVALS", {name: setting | few for name, setting in module.ARRIVALS.items()})
+    result = module.run(workload="synthetic", executors=5, policies=tmp_path, iterations=3, ppo_iterations=2)
+    for table in result.tables.values():
+        assert table["scheduler"].tolist() == ["fair", TUNED, "srpt", "srpt-tuned", "paper", "ppo"]
+    assert list(trainings) == ["paper-batches", "ppo-batches", "paper-streams", "ppo-streams"]
+    assert [config.iterations for config in trainings.values()] == [3, 2, 3, 2]
+    for config in trainings.values():
+        policy = config.policy.build()
+        assert config.behaviour_cloning is None
+        assert policy.rule_stage_weight == policy.rule_limit_weight == 0
+    assert ("minutes of ppo, batches", "1") in result.values.items()
+    assert len(result.pictures["paper"].axes) == 2
 
 
 @pytest.mark.usefixtures("trainings")

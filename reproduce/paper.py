@@ -1,0 +1,112 @@
+"""Decima, sections 5.3 and 6.2: a policy that learns from rewards alone, by the paper's training and by a shorter one.
+
+The paper trains by REINFORCE, with 16 episodes of one job sequence, whose mean is the baseline, and with episodes that
+grow longer. Its Decima is 21 % (batches) and 29 % (streams) below weighted fair sharing with the best alpha. ``ppo`` is
+PPO with a critic and GAE, on four episodes of each of six sequences; its network sees how many executors a job uses
+well. Both start from random weights, and know no rule. Four trainings, about six hours of CPU time.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+import decima
+from decima.show.style import GREY, LEGEND, finish_axes, new_figure
+from reproduce.common import Result, change, train
+
+TUNED = "tuned-weighted-fair"
+#: Kind of arrivals -> gain of the paper's Decima over tuned weighted fair sharing.
+GAIN = {"batches": 0.21, "streams": 0.29}
+#: Kind of arrivals -> setting of the comparison.
+ARRIVALS = {
+    "batches": {"jobs": 20, "seeds": 30},
+    "streams": {"jobs": 200, "seeds": 10, "arrivals": "poisson", "interval": 25.0},
+}
+#: Kind of arrivals -> changes of the recipe ``paper``, which is for streams.
+PAPER = {
+    "batches": [
+        "workload.arrivals=batch",
+        "workload.jobs=20",
+        "curriculum=null",
+        "returns.kind=total",
+        "update.entropy_start=0.01",
+    ],
+    "streams": [],
+}
+#: Changes of the recipes ``batch`` and ``stream``, so that they start from nothing.
+PPO = [
+    "behaviour_cloning=null",
+    "episodes.sequences=6",
+    "update.learning_rate=0.002",
+    "update.final_learning_rate=0.00003",
+    "update.entropy_start=0.01",
+    "update.ema_decay=0.9",
+]
+
+
+def run(
+    *,
+    workload: str = "tpch",
+    executors: int = 50,
+    arrivals: tuple[str, ...] = ("batches", "streams"),
+    iterations: int = 1000,
+    ppo_iterations: int = 330,
+    seed: int = 0,
+    policies: Path = Path("reproduced/policies"),
+    workers: int = 1,
+) -> Result:
+    """Train policies from nothing, and compare them with rules.
+
+    Args:
+        workload: tpch, a workload file, or the folder of the published TPC-H profiles.
+        executors: Executors of the cluster.
+        arrivals: batches or streams.
+        iterations: Iterations of the paper's training.
+        ppo_iterations: Iterations of PPO.
+        seed: Seed of the first job sequence of the comparison, and of the trainings.
+        policies: Folder of the trained policies; complete trainings in it are not repeated.
+        workers: Processes.
+    """
+    tables, values, curves = {}, {}, {}
+    for name in arrivals:
+        every = [f"cluster.executors={executors}", f"seed={seed}"]
+        trainings = {
+            "paper": ("paper", [*PAPER[name], f"iterations={iterations}"]),
+            "ppo": ("batch" if name == "batches" else "stream", [*PPO, f"iterations={ppo_iterations}"]),
+        }
+        schedulers = {rule: rule for rule in ("fair", TUNED, "srpt", "srpt-tuned")}
+        for training, (recipe, settings) in trainings.items():
+            folder = policies / f"{training}-{name}"
+            schedulers[training] = train(folder, recipe, [*every, *settings], workload, workers)
+            curves[name, training] = pd.read_json(folder / "metrics.jsonl", lines=True)
+        runs = decima.compare(
+            schedulers, workload=workload, executors=executors, seed=seed, workers=workers, **ARRIVALS[name]
+        )
+        table = decima.summary_table(runs, TUNED)
+        table["paper"] = table["scheduler"].map({"paper": f"-{GAIN[name]:.0%}"})
+        tables[name] = table
+        for training in trainings:
+            values[f"{training} vs srpt-tuned, {name}"] = change(runs, training, "srpt-tuned")
+            values[f"minutes of {training}, {name}"] = f"{curves[name, training]['cpu_s'].iloc[-1] / 60:.0f}"
+    return Result(tables, {"paper": plot(curves)}, values)
+
+
+def plot(curves: dict[tuple[str, str], pd.DataFrame]) -> Figure:
+    """Draw the improvement in the validation over CPU time; dotted: gain of the paper."""
+    names = list(dict.fromkeys(name for name, _ in curves))
+    figure = new_figure(10, 4)
+    panels = figure.subplots(1, len(names), squeeze=False)[0]
+    for axes, name in zip(panels, names, strict=True):
+        for (arrivals, training), rows in curves.items():
+            if arrivals == name:
+                measured = rows.dropna(subset="improvement")
+                axes.plot(measured["cpu_s"] / 60, 100 * measured["improvement"], label=training)
+        axes.axhline(100 * GAIN[name], color=GREY, linestyle=":", label="the paper's Decima")
+        axes.axhline(0, color=GREY, linestyle="-", linewidth=0.8)
+        ylabel = "Shorter than tuned weighted fair (%)"
+        finish_axes(axes, title=name.capitalize(), xlabel="CPU time (minutes)", ylabel=ylabel, ylim=(-50, 35))
+    panels[-1].legend(**LEGEND, loc="upper left", bbox_to_anchor=(1, 1))
+    return figure
