@@ -200,7 +200,7 @@ def test_the_training_of_the_paper_knows_no_rule(
         policy = config.policy.build()
         assert config.behaviour_cloning is None
         assert policy.rule_stage_weight == policy.rule_limit_weight == 0
-    assert ("minutes of ppo, batches", "1") in result.values.items()
+    assert result._asdict()["values"]["minutes of ppo, batches"] == "1"
     assert len(result.pictures["paper"].axes) == 2
 
 
