@@ -89,6 +89,8 @@ class PolicyConfig(BaseModel):
             ``decima-sim``: order of the published code, which differs in DAGs with paths of more than 8 edges.
         aggregate: whether a non-linear ``g`` follows the sum over children (equation 1 of the paper).
         summary_aggregate: whether a non-linear ``g`` follows the sums over stages and over jobs.
+        root_sums: whether sums over children, stages and jobs are divided by the root of the number of their terms, so
+            that embeddings do not grow with the size of DAGs and clusters.
         shortcut: whether job summary and heads receive raw features in addition to embeddings.
         graph: whether there is a graph neural network; without it the heads receive raw features only.
         finished_stages: whether finished stages are in the graph; they do not change other stages' embeddings.
@@ -96,6 +98,7 @@ class PolicyConfig(BaseModel):
             output for each limit; ``stage``: limits apply to single stages instead of jobs; ``none``: a stage gets
             all offered executors.
         limit_scale: divisor of the limit as an input, executors.
+        log_limits: whether the limit as an input is the logarithm of 1 + limit / ``limit_scale``.
         num_limits: number of outputs with ``limit="outputs"``, and so the largest limit.
         all_limits: offer all limits up to the number of executors, not only limits with different effects now, which
             end at the executors that the job holds plus those that the chosen stage can use.
@@ -126,11 +129,13 @@ class PolicyConfig(BaseModel):
     message_order: Literal["height", "decima-sim"] = "height"
     aggregate: bool = True
     summary_aggregate: bool = True
+    root_sums: bool = False
     shortcut: bool = False
     graph: bool = True
     finished_stages: bool = False
     limit: Literal["input", "outputs", "stage", "none"] = "input"
     limit_scale: float = Field(default=50.0, gt=0, allow_inf_nan=False, strict=True)
+    log_limits: bool = False
     num_limits: int = Field(default=50, ge=1, le=10_000, strict=True)
     all_limits: bool = False
     wait: bool = False
@@ -152,6 +157,8 @@ class PolicyConfig(BaseModel):
             raise ValueError("limit stage excludes all_limits")
         if self.wait and self.limit != "input":
             raise ValueError("wait needs limits that are an input")
+        if self.log_limits and (self.limit in ("outputs", "none") or self.rule_limit_weight):
+            raise ValueError("log_limits needs limits that are an input, and excludes rule_limit_weight")
         if self.rule_stage_weight and self.rule_column < 0:
             raise ValueError("rule_stage_weight needs the stage feature rule")
         if self.rule_limit_weight and (self.rule_limit_column < 0 or self.limit != "input"):

@@ -340,7 +340,7 @@ class SumEncoder(Encoder):
             owns_gradient = index < len(graphs.steps) - 1
             if self.attention is None:
                 embeddings, senders = _take_rows(embeddings, step.senders, owns_gradient)
-                heard = sum_rows(self.message(senders), step.links)
+                heard = self._sum(self.message(senders), step.links)
             else:
                 embeddings, receivers = _take_rows(embeddings, step.receivers, True)
                 embeddings, senders = _take_rows(embeddings, step.senders, owns_gradient)
@@ -348,6 +348,14 @@ class SumEncoder(Encoder):
             # In place, since no gradient needs the overwritten values.
             embeddings.index_add_(0, step.receivers, self.aggregate(heard))
         return embeddings
+
+    def _sum(self, values: Tensor, links: Links) -> Tensor:
+        """Return the sum of the linked rows, divided by the root of their number if ``root_sums``."""
+        total = sum_rows(values, links)
+        if not self.config.root_sums:
+            return total
+        counts = links.ends_of_target.diff().clamp(min=1)
+        return total * counts.to(values.dtype).rsqrt()[:, None]
 
     def _attend(self, attention: nn.Module, sent: Tensor, receivers: Tensor, step: Step) -> Tensor:
         """Return the mean of the messages to each receiver, weighted by the softmax of attention scores."""
@@ -366,8 +374,8 @@ class SumEncoder(Encoder):
         seen = [graphs.features, stages] if self.shortcut else [stages]
         if len(graphs.unfinished) < len(stages):
             seen = [take_rows(tensor, graphs.unfinished) for tensor in seen]
-        jobs = self.job_aggregate(sum_rows(self.job_summary(*seen), graphs.job_links))
-        total = sum_rows(self.global_summary(jobs), graphs.cluster_links)
+        jobs = self.job_aggregate(self._sum(self.job_summary(*seen), graphs.job_links))
+        total = self._sum(self.global_summary(jobs), graphs.cluster_links)
         return Embeddings(stages, jobs, self.global_aggregate(total))
 
 

@@ -273,6 +273,8 @@ class Policy(nn.Module):
             inputs = torch.cat([*parts, *(_of_jobs(batch, embeddings, jobs) if embeddings else ())], dim=1)
         rows, limits = self._move(row), self._move(limit)
         scaled = limits.to(inputs.dtype) / self.config.limit_scale
+        if self.config.log_limits:
+            scaled = torch.log1p(scaled)
         if "limit_head" in self.custom_parts:
             scores: Tensor = self.custom_parts["limit_head"](inputs, rows, limits)
             self._check_shape("limit_head", scores, (len(limit),), "scores")

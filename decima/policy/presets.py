@@ -114,6 +114,29 @@ GENERAL_POLICY = PROFILED_POLICY.model_copy(
     }
 )
 
+_RELATIVE_JOB = (
+    "job_executors local offered_executors share_executors lasting_executors thrifty_executors fast_executors"
+    " job_size job_width unclaimed_share done_share delay_size live_jobs stream"
+)
+_RELATIVE_STAGE = (
+    "unclaimed_tasks running_executors ready next delay_tasks task_size path_size job_share path_share"
+    f" {_RELATIVE_JOB}"
+)
+_COUNTED = dict.fromkeys(
+    [*_COUNTS, "job_executors", "offered_executors", "unclaimed_tasks", "running_executors"], (1.0, True)
+)
+
+#: Inputs without units: times relative to those of the live jobs, counts as logarithms.
+RELATIVE_POLICY = PolicyConfig(
+    stage_features=_features(_RELATIVE_STAGE, changed=_COUNTED),
+    job_features=_features(_RELATIVE_JOB, changed=_COUNTED),
+    shortcut=True,
+    wait=True,
+    limit_scale=1.0,
+    log_limits=True,
+    root_sums=True,
+)
+
 #: The network of the published code (decima-sim): 4,770 parameters.
 DECIMA_SIM_POLICY = PolicyConfig(
     stage_features=_features(
@@ -142,5 +165,6 @@ PRESETS: dict[str, PolicyConfig] = {
     "packing": PACKING_POLICY,
     "packing-told": TOLD_PACKING_POLICY,
     "general": GENERAL_POLICY,
+    "relative": RELATIVE_POLICY,
     "decima-sim": DECIMA_SIM_POLICY,
 }

@@ -51,8 +51,9 @@ WORTH_WAITING, WORTH_LEAVING, WORTH_MOVING = 8.0, 8.0, 3.0
 NO_UNIFORMS = np.zeros((1, 4))
 #: Rules that a policy can know: name -> module in ``decima.schedulers``, and class.
 RULES = {"srpt": ("srpt", "Srpt"), "srpt-tuned": ("srpt", "TunedSrpt"), "atc": ("objectives", "Atc")}
-#: Per-profile cache: messages, and useful parallelism at each of ``COST_EXPONENTS`` (0 if no feature needs that).
-_Known = tuple[NDArray[np.int32], tuple[int, ...]]
+#: Per-profile cache: messages, useful parallelism at each of ``COST_EXPONENTS`` (0 if no feature needs that), and
+#: heights of the stages (none if no feature needs them).
+_Known = tuple[NDArray[np.int32], tuple[int, ...], NDArray[np.float64]]
 
 
 def make_rule(config: PolicyConfig) -> Any:
@@ -221,13 +222,15 @@ class Featurizer:
         entries = [FEATURES[feature.name] for feature in features if feature.name in FEATURES]
         self._rule = make_rule(config) if any(entry.asks_rule for entry in entries) else None
         self._asks_useful = any("useful" in entry.arguments for entry in entries)
+        self._asks_heights = any({"height_ms", "path_ms"} & {*entry.arguments} for entry in entries)
         self._cluster: ClusterConfig | None = None
         self._constants: tuple[Any, ...]
 
     def _of_profile(self, profile: JobProfile, cluster: ClusterConfig) -> _Known:
-        if not self._asks_useful:
-            return self._order(profile), (0,) * len(COST_EXPONENTS)
-        return self._order(profile), useful_parallelism(profile, cluster, COST_EXPONENTS)
+        useful = (0,) * len(COST_EXPONENTS)
+        if self._asks_useful:
+            useful = useful_parallelism(profile, cluster, COST_EXPONENTS)
+        return self._order(profile), useful, profile.height_ms if self._asks_heights else np.zeros(0)
 
     def choose(
         self,
@@ -355,9 +358,11 @@ def _of_shortest(observation: Observation) -> int:
 
 
 def _joined(jobs: list[_Known]) -> tuple[NDArray[Any], ...]:
-    messages = [np.zeros((0, 3), dtype=np.int32), *(messages_of_job for messages_of_job, _ in jobs)]
-    useful = np.array([of_job for _, of_job in jobs], dtype=np.float64).reshape(-1, len(COST_EXPONENTS))
-    return tuple(Profiles(useful, np.cumsum([len(of_job) for of_job in messages]), np.concatenate(messages)))
+    messages = [np.zeros((0, 3), dtype=np.int32), *(of_job for of_job, _, _ in jobs)]
+    useful = np.array([of_job for _, of_job, _ in jobs], dtype=np.float64).reshape(-1, len(COST_EXPONENTS))
+    height_ms = np.concatenate([np.zeros(0), *(of_job for _, _, of_job in jobs)])
+    first_message = np.cumsum([len(of_job) for of_job in messages])
+    return tuple(Profiles(useful, height_ms, first_message, np.concatenate(messages)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -409,6 +414,8 @@ class Actor:
             shortcut=config.shortcut or not config.graph,
             limit_kind=LIMIT_KINDS[config.limit],
             limit_scale=np.float32(config.limit_scale),
+            log_limits=config.log_limits,
+            root_sums=config.root_sums,
             rule_column=config.rule_column,
             rule_weight=np.float32(config.rule_stage_weight),
             rule_limit_column=config.rule_limit_column,

@@ -97,9 +97,9 @@ class PolicySection(Section):
 
     FREE: ClassVar[Mapping[str, type[BaseModel]]] = {"overrides": PolicyConfig}
 
-    preset: Literal["general", "profiled", "packing", "packing-told", "shortcut", "paper", "decima-sim"] = (
-        described("shortcut", "preset, see decima.policy.PRESETS")
-    )
+    preset: Literal[
+        "general", "relative", "profiled", "packing", "packing-told", "shortcut", "paper", "decima-sim"
+    ] = described("shortcut", "preset, see decima.policy.PRESETS")
     overrides: dict[str, Any] = described(
         {}, "fields of decima.policy.config.PolicyConfig that differ from the preset"
     )

@@ -26,6 +26,7 @@ from decima.policy.compiled.layers import (
     add_rows,
     apply_part,
     copy_row,
+    divide_row,
     put_rows,
     take_rows,
 )
@@ -117,6 +118,8 @@ def embed(graphs, graph, network, buffers):
         buffers.x[0, k] = 0.0
     for job in range(num_jobs):
         add_row(buffers.summary, job, network.width, buffers.x, 0)
+    if network.root_sums:
+        divide_row(buffers.x, 0, network.width, num_jobs)
     apply_part(network, GLOBAL_AGGREGATE, buffers.x, ONE, buffers.cluster, buffers.between)
 
 
@@ -293,6 +296,12 @@ def _embed_jobs(seen, num_jobs, network, buffers, embeddings):
             buffers.x[job, k] = 0.0
     for k in range(count):
         add_row(buffers.result, k, width, buffers.x, stage_job[buffers.rows[k]])
+    if network.root_sums:
+        begin = 0
+        for k in range(1, count + 1):
+            if k == count or stage_job[buffers.rows[k]] != stage_job[buffers.rows[begin]]:
+                divide_row(buffers.x, stage_job[buffers.rows[begin]], width, k - begin)
+                begin = k
     apply_part(network, JOB_AGGREGATE, buffers.x, num_jobs, job_embedding, buffers.between)
     apply_part(network, GLOBAL_SUMMARY, job_embedding, num_jobs, summary, buffers.between)
 
@@ -326,7 +335,7 @@ def _receive(messages, network, buffers, embedding):
         _attend(messages, network, buffers, embedding)
         count = _weigh(messages, buffers.sent, buffers.result, network.width, buffers.x, buffers.rows)
     else:
-        count = _add_up(messages, buffers.sent, network.width, buffers.x, buffers.rows)
+        count = _add_up(messages, buffers.sent, network.width, network.root_sums, buffers.x, buffers.rows)
     apply_part(network, AGGREGATE, buffers.x, count, buffers.result, buffers.between)
     add_rows(buffers.result, count, network.width, embedding, buffers.rows)
     for k in range(count):
@@ -334,16 +343,21 @@ def _receive(messages, network, buffers, embedding):
 
 
 @inner
-def _add_up(messages, sent, width, sums, receivers):
+def _add_up(messages, sent, width, root_sums, sums, receivers):
     """Sum the messages to each receiver; fill in ``receivers`` and ``sums``, and return the number of receivers."""
-    count = 0
+    count, begin = 0, 0
     for message in range(messages.shape[0]):
         if message == 0 or messages[message, 1] != messages[message - 1, 1]:
+            if root_sums and count:
+                divide_row(sums, count - 1, width, message - begin)
+            begin = message
             receivers[count] = messages[message, 1]
             for k in range(width):
                 sums[count, k] = 0.0
             count += 1
         add_row(sent, messages[message, 2], width, sums, count - 1)
+    if root_sums and count:
+        divide_row(sums, count - 1, width, messages.shape[0] - begin)
     return count
 
 

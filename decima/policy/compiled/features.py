@@ -16,6 +16,9 @@ The functions take these arguments:
 - ``rule_price``: float64, the rule's cost exponent of executors; 0 if no feature needs it.
 - ``rule_limits``: int64 [J], the rule's parallelism limit of each job; empty if no feature needs it.
 - ``rule_away``: float64 [S], distance of each stage from the rule's next stage; empty if no feature needs it.
+- ``typical_ms``: float64, geometric mean of the remaining work of the live jobs, at least 1 ms.
+- ``path_ms``: float64, longest path of the job's unfinished stages, in mean task durations.
+- ``height_ms``: float64 [S], mean task durations on the longest path from each stage to the end of its job.
 """
 
 from __future__ import annotations
@@ -62,11 +65,13 @@ class Offer(NamedTuple):
     """Index of the rule's next stage; -1 if the rule leaves the executors idle or no feature needs it."""
 
 
+#: Shortest time in ratios, ms, and largest absolute logarithm of a ratio.
+SHORTEST_MS, LARGEST_LOG = 1e-3, 12.0
 #: Level of a feature -> arguments that determine this level.
 _ARGUMENTS = {
-    "cluster": ("offer", "jobs", "classes", "offered_class", "rule_price"),
-    "job": ("job", "job_index", "work", "useful", "rule_limits"),
-    "stage": ("stage", "stage_index", "rule_away"),
+    "cluster": ("offer", "jobs", "classes", "offered_class", "rule_price", "typical_ms"),
+    "job": ("job", "job_index", "work", "useful", "rule_limits", "path_ms"),
+    "stage": ("stage", "stage_index", "rule_away", "height_ms"),
 }
 
 
@@ -229,7 +234,55 @@ def task_log_sd(stage):
     return stage.log_sd
 
 
+@feature("logarithm", signed=True)
+def task_size(stage, offer, typical_ms):
+    """Logarithm of the mean duration of the stage's tasks over the time of a typical live job on the whole cluster."""
+    return _log_ratio(stage.mean_task_ms, typical_ms / max(offer.num_executors, 1))
+
+
+@feature("logarithm", signed=True)
+def path_size(stage_index, offer, typical_ms, height_ms):
+    """Logarithm of the longest path from the stage, in mean task durations, over the time of a typical live job."""
+    return _log_ratio(height_ms[stage_index], typical_ms / max(offer.num_executors, 1))
+
+
+@feature("share")
+def job_share(stage, work):
+    """Share of the job's remaining work that is unclaimed work of the stage."""
+    return stage.unclaimed_tasks * stage.mean_task_ms / max(work.remaining_ms, SHORTEST_MS)
+
+
+@feature("share")
+def path_share(stage_index, path_ms, height_ms):
+    """Longest path from the stage over that of its job, in mean task durations."""
+    return height_ms[stage_index] / max(path_ms, SHORTEST_MS)
+
+
 # Job features.
+
+
+@feature("logarithm", signed=True)
+def job_size(work, typical_ms):
+    """Logarithm of the job's remaining work over that of a typical live job (their geometric mean)."""
+    return _log_ratio(work.remaining_ms, typical_ms)
+
+
+@feature("logarithm", signed=True)
+def job_width(work, path_ms):
+    """Logarithm of the job's remaining work over its longest remaining path: its mean parallelism."""
+    return _log_ratio(work.remaining_ms, path_ms)
+
+
+@feature("share")
+def unclaimed_share(work):
+    """Share of the job's remaining work to which no executor is committed."""
+    return work.unclaimed_ms / max(work.remaining_ms, SHORTEST_MS)
+
+
+@feature("share")
+def done_share(work):
+    """Share of the job's work that is done."""
+    return work.attained_ms / max(work.attained_ms + work.remaining_ms, SHORTEST_MS)
 
 
 @feature("logarithm")
@@ -315,6 +368,18 @@ def fast_executors(job_index, useful):
 # Cluster features.
 
 
+@feature("ratio", log=True)
+def delay_size(offer, typical_ms):
+    """Moving delay over the time of a typical live job on the whole cluster."""
+    return offer.moving_delay_ms * max(offer.num_executors, 1) / typical_ms
+
+
+@feature("jobs", log=True)
+def live_jobs(jobs):
+    """Number of live jobs."""
+    return len(jobs)
+
+
 @feature("executors", 4)
 def offered_executors(offer):
     """Offered executors."""
@@ -353,6 +418,13 @@ def stream(jobs):
 def price(rule_price):
     """The rule's cost exponent of executors."""
     return rule_price
+
+
+@inner
+def _log_ratio(value, unit):
+    """Return the logarithm of a ratio of times, within bounds."""
+    ratio = max(value, SHORTEST_MS) / max(unit, SHORTEST_MS)
+    return min(max(math.log(ratio), -LARGEST_LOG), LARGEST_LOG)
 
 
 @inner
@@ -439,8 +511,9 @@ def make_columns(stage_features: Sequence[Feature], job_features: Sequence[Featu
 
 @inner(arrays=True)
 def describe(
-    jobs, stages, classes, offer, work, useful, rule_price, rule_limits, rule_away, columns, stage_index
-):
+    jobs, stages, classes, offer, work, useful, rule_price, rule_limits, rule_away, typical_ms, height_ms, columns,
+    stage_index,
+):  # fmt: skip
     """Compute scaled features of the stages with these indices, float32 [S, F], and of all jobs, float32 [J, F_job]."""
     num_columns = columns.ends[2]
     features = np.empty((stage_index.size, num_columns), np.float32)
@@ -449,16 +522,16 @@ def describe(
     float_cell = np.empty(1)
     scratch = values, of_job, float_cell, float_cell.view(np.uint64)
     _fill(
-        jobs, stages, classes, offer, work, useful, rule_price, rule_limits, rule_away, columns, stage_index,
-        features, job_features, scratch,
+        jobs, stages, classes, offer, work, useful, rule_price, rule_limits, rule_away, typical_ms, height_ms, columns,
+        stage_index, features, job_features, scratch,
     )  # fmt: skip
     return features, job_features
 
 
 @inner
 def _fill(
-    jobs, stages, classes, offer, work, useful, rule_price, rule_limits, rule_away, columns, stage_index,
-    features, job_features, scratch,
+    jobs, stages, classes, offer, work, useful, rule_price, rule_limits, rule_away, typical_ms, height_ms, columns,
+    stage_index, features, job_features, scratch,
 ):  # fmt: skip
     ends, uses, offered_class, values, of_job = (
         columns.ends,
@@ -468,21 +541,22 @@ def _fill(
         scratch[1],
     )
     num_columns = ends[2]
-    _fill_cluster(values, uses, offer, jobs, classes, offered_class, rule_price)
+    _fill_cluster(values, uses, offer, jobs, classes, offered_class, rule_price, typical_ms)
     _scale(columns, 0, ends[0], scratch, of_job, 0)
     row = 0
     for index in range(len(jobs)):
         job, sums = jobs[index], work[index]
         _fill_job(
-            values, uses, offer, jobs, classes, offered_class, rule_price, job, index, sums, useful, rule_limits,
+            values, uses, offer, jobs, classes, offered_class, rule_price, typical_ms, job, index, sums, useful,
+            rule_limits, sums.path_ms,
         )  # fmt: skip
         _scale(columns, ends[0], ends[1], scratch, of_job, 0)
         _scale(columns, num_columns, ends[5], scratch, job_features, index)
         while row < stage_index.size and stages[stage_index[row]].job == index:
             stage = stages[stage_index[row]]
             _fill_stage(
-                values, uses, offer, jobs, classes, offered_class, rule_price, job, index, sums, useful, rule_limits,
-                stage, stage_index[row], rule_away,
+                values, uses, offer, jobs, classes, offered_class, rule_price, typical_ms, job, index, sums, useful,
+                rule_limits, sums.path_ms, stage, stage_index[row], rule_away, height_ms,
             )  # fmt: skip
             copy_row(of_job, 0, num_columns, features, row, 0)
             _scale(columns, ends[1], num_columns, scratch, features, row)

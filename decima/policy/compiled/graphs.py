@@ -6,6 +6,7 @@ parents, so no unfinished stage's embedding depends on a finished stage.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -36,6 +37,10 @@ WORK = np.dtype(
             ("unclaimed_ms", np.float64),  # part of remaining_ms: tasks to which no executor is committed
             ("fitting_ms", np.float64),  # part of unclaimed_ms: tasks that fit on the offered executors
             ("attained_ms", np.float64),  # executor time of tasks that have finished
+            (
+                "path_ms",
+                np.float64,
+            ),  # longest path of unfinished stages, in mean task durations; 0 without heights
             ("busy", np.int64),  # executors that run a task or are committed to one
             ("held", np.int64),
         ],
@@ -134,6 +139,8 @@ class Profiles(NamedTuple):
 
     useful: NDArray[np.float64]
     """[J, 2], useful parallelism of each job alone at two cost exponents; 0 if no feature needs it."""
+    height_ms: NDArray[np.float64]
+    """[S], mean task durations on the longest path from each stage to a leaf; empty if no feature needs it."""
     first_message: NDArray[np.int64]
     """[J + 1]; the messages of job j are ``messages[first_message[j]:first_message[j + 1]]``."""
     messages: NDArray[np.int32]
@@ -203,7 +210,7 @@ def make_graph(rows, offered, rule, profiles, constants, spec):
     profiles, spec = Profiles(*profiles), GraphSpec(*spec)
     offer = _make_offer(classes, offered, rule_stage, ClusterConstants(*constants))
     _check(jobs, stages, classes, offer, rule_limits, rule_away, profiles)
-    work = _sum_work(jobs, stages, classes[offer.executor_class], offer)
+    work = _sum_work(jobs, stages, classes[offer.executor_class], offer, profiles.height_ms)
     stage_index, stage_job, unfinished = _rows(stages, spec.finished_stages)
     columns = Columns(*spec.columns)
     features, job_features = describe(
@@ -216,6 +223,8 @@ def make_graph(rows, offered, rule, profiles, constants, spec):
         rule_price,
         rule_limits,
         rule_away,
+        _typical_ms(work),
+        profiles.height_ms,
         columns,
         stage_index,
     )
@@ -283,6 +292,7 @@ def _check(jobs, stages, classes, offer, rule_limits, rule_away, profiles):
     fits = (
         len(first) == len(jobs) + 1
         and len(profiles.useful) == len(jobs)
+        and (len(profiles.height_ms) == 0 or len(profiles.height_ms) == len(stages))
         and profiles.messages.shape[1] == 3
         and 0 <= offer.executor_class < len(classes)
         and -1 <= offer.source < len(jobs)
@@ -311,14 +321,17 @@ def _check(jobs, stages, classes, offer, rule_limits, rule_away, profiles):
 
 
 @inner(arrays=True)
-def _sum_work(jobs, stages, offered_class, offer):
+def _sum_work(jobs, stages, offered_class, offer, height_ms):
     """Return sums over the stages of each live job, ``WORK`` records [J]."""
     work = np.zeros(len(jobs), WORK)
     for job in range(len(jobs)):
         executors = jobs[job].executors
         work[job].held = max(executors - offer.offered if job == offer.source else executors, 0)
-    for stage in stages:
+    for index in range(len(stages)):
+        stage = stages[index]
         sums = work[stage.job]
+        if len(height_ms) and stage.finished_tasks < stage.num_tasks:
+            sums.path_ms = max(sums.path_ms, height_ms[index])
         unclaimed_ms = stage.unclaimed_tasks * stage.mean_task_ms
         sums.remaining_ms += stage.remaining_tasks * stage.mean_task_ms
         sums.unclaimed_ms += unclaimed_ms
@@ -327,6 +340,17 @@ def _sum_work(jobs, stages, offered_class, offer):
             sums.fitting_ms += unclaimed_ms
         sums.busy += stage.running_executors + stage.remaining_tasks - stage.unclaimed_tasks
     return work
+
+
+@inner
+def _typical_ms(work):
+    """Return the geometric mean of the remaining work of jobs that have any, ms; 1 if none has."""
+    log_work, count = 0.0, 0
+    for sums in work:
+        if sums.remaining_ms > 0:
+            log_work += math.log(sums.remaining_ms)
+            count += 1
+    return math.exp(log_work / count) if count else 1.0
 
 
 @inner(arrays=True)

@@ -7,6 +7,7 @@ So the innermost loop is written as LLVM code.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from simulator.compiled import inner
 
 __all__ = [
     "FEW", "PARTS", "SLOPE", "NetworkArrays", "add_row", "add_rows", "apply_layer", "apply_part", "copy_row",
-    "put_rows", "take_rows",
+    "divide_row", "put_rows", "take_rows",
 ]  # fmt: skip
 
 #: Numbers of rows of a block. A block of eight rows hides the time that an addition takes, but its sums need more
@@ -191,6 +192,10 @@ class NetworkArrays(NamedTuple):
     """Whether heads and job summary receive raw features in addition to embeddings."""
     limit_kind: int
     limit_scale: np.float32
+    log_limits: bool
+    """Whether the limit as an input is the logarithm of 1 + limit / scale."""
+    root_sums: bool
+    """Whether sums over children, stages and jobs are divided by the root of their number."""
     rule_column: int
     """Column of the stage feature ``rule``, which is added to the stage scores with weight ``rule_weight``."""
     rule_weight: np.float32
@@ -249,6 +254,15 @@ def add_row(source, row, width, target, to_row):
     row, to_row = np.uint64(row), np.uint64(to_row)
     for column in range(np.uint64(width)):
         target[to_row, column] += source[row, column]
+
+
+@inner
+def divide_row(table, row, width, count):
+    """Divide the first numbers of a row by the root of ``count``; not checked."""
+    factor = np.float32(1.0 / math.sqrt(count)) if count > 0 else np.float32(1.0)
+    row = np.uint64(row)
+    for column in range(np.uint64(width)):
+        table[row, column] *= factor
 
 
 @inner

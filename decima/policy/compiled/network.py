@@ -258,7 +258,7 @@ def _choose_limit(graphs, graph, row, lowest, highest, network, buffers, uniform
         for k in range(num_limits):
             scores[k] = buffers.result[0, lowest + k]
     else:
-        _repeat_with_limits(buffers.x, filled, lowest, num_limits, network.limit_scale)
+        _repeat_with_limits(buffers.x, filled, lowest, num_limits, network.limit_scale, network.log_limits)
         apply_part(network, LIMIT_HEAD, buffers.x, num_limits, buffers.result, buffers.between)
         for k in range(num_limits):
             scores[k] = buffers.result[k, 0]
@@ -274,13 +274,15 @@ def _choose_limit(graphs, graph, row, lowest, highest, network, buffers, uniform
 
 
 @inner(fastmath=ANY_ORDER)
-def _repeat_with_limits(x, filled, lowest, num_limits, scale):
-    """Repeat the first row of inputs for each limit, and append the scaled limit."""
+def _repeat_with_limits(x, filled, lowest, num_limits, scale, log_limits):
+    """Repeat the first row of inputs for each limit, and append the scaled limit, or the logarithm of 1 + it."""
     for k in range(1, num_limits):
         for column in range(filled):
             x[k, column] = x[0, column]
     for k in range(num_limits):
         x[k, filled] = np.float32(lowest + k + 1) / scale
+        if log_limits:
+            x[k, filled] = math.log1p(x[k, filled])
 
 
 @compiled(_nrt=False)

@@ -26,6 +26,11 @@ def share(seen: Observation, need: np.void) -> float:
     return float(sum(kind["executors"] for kind in seen.classes if covers(kind, need)) / seen.num_executors)
 
 
+def log_ratio(value: float, unit: float) -> float:
+    """Return the logarithm of a ratio of times of at least 1e-3 ms, within its bounds."""
+    return max(-12.0, min(12.0, math.log(max(value, 1e-3) / max(unit, 1e-3))))
+
+
 class NaiveNetwork:
     """Probabilities of a policy for one observation.
 
@@ -45,7 +50,7 @@ class NaiveNetwork:
         self.embedding = cache(self.embedding_of)
         jobs = range(observation.jobs.size)
         self.y = [self.job_embedding(job) for job in jobs]
-        self.z = self.net("global_aggregate", sum(self.net("global_summary", y) for y in self.y))
+        self.z = self.net("global_aggregate", self.add_up([self.net("global_summary", y) for y in self.y]))
         allowed = [place for place in range(observation.stages.size) if self.allowed_limits(place)]
         scores = softmax([self.stage_score(place) for place in allowed])
         self.stages = dict(zip(allowed, scores, strict=True))
@@ -85,7 +90,26 @@ class NaiveNetwork:
         values["rule_executors"] = min(max(self.rule.limits[job], held), held + seen.offered)
         values["price"] = self.rule.price
         values["stream"] = 1.0 if np.ptp(seen.job_arrival_ms) > 0 else -1.0
+        values["live_jobs"] = float(seen.jobs.size)
+        work = [
+            sum(seen.remaining_tasks[each] * seen.mean_task_ms[each] for each in self.unfinished(other))
+            for other in range(seen.jobs.size)
+        ]
+        typical_ms = float(np.exp(np.mean(np.log([each for each in work if each > 0])))) if any(work) else 1.0
+        alone_ms = typical_ms / max(seen.num_executors, 1)
+        path_ms = max([self.height_ms(each) for each in here], default=0.0)
+        values["delay_size"] = seen.config.moving_delay_ms / alone_ms
+        values["job_size"] = log_ratio(work[job], typical_ms)
+        values["job_width"] = log_ratio(work[job], path_ms)
+        done_ms = float(seen.stages["finished_ms"][seen.stages_of(job)].sum())
+        values["done_share"] = done_ms / max(done_ms + work[job], 1e-3)
+        values["unclaimed_share"] = sum(work_ms.values()) / max(work[job], 1e-3)
         if place is not None:
+            height_ms = self.height_ms(place)
+            values["task_size"] = log_ratio(seen.mean_task_ms[place], alone_ms)
+            values["path_size"] = log_ratio(height_ms, alone_ms)
+            values["path_share"] = height_ms / max(path_ms, 1e-3)
+            values["job_share"] = seen.unclaimed_tasks[place] * seen.mean_task_ms[place] / max(work[job], 1e-3)
             mean, left, unclaimed = (seen.mean_task_ms[place], seen.remaining_tasks[place], seen.unclaimed_tasks[place])
             values |= {"unclaimed_tasks": unclaimed, "remaining_tasks": left, "mean_task_ms": mean}
             values |= {"unclaimed_work_ms": unclaimed * mean, "remaining_work_ms": left * mean}
@@ -101,6 +125,10 @@ class NaiveNetwork:
             values |= {"covering_share": share(seen, need), "free_covering_executors": sum(waiting)}
             values |= {"next": 1.0 if seen.next_stage[job] == place else -1.0}
         return values
+
+    def height_ms(self, place: int) -> float:
+        job = int(self.seen.stage_job[place])
+        return float(self.seen.profiles[job].height_ms[place - self.seen.stages_of(job).start])
 
     def by_the_rule(self, place: int) -> float:
         """Return 1 for the rule's next stage, less for stages that it would run later."""
@@ -149,11 +177,14 @@ class NaiveNetwork:
         if not children:
             return e
         said = [self.net("message", self.embedding(child)) for child in children]
-        weights: np.ndarray = np.ones(len(said))
         if self.config.encoder == "attention":
             weights = softmax([self.net("attention", np.concatenate([e, each]))[0] for each in said])
-        heard = sum(weight * each for weight, each in zip(weights, said, strict=True))
-        return e + self.net("aggregate", heard)
+            return e + self.net("aggregate", sum(weight * each for weight, each in zip(weights, said, strict=True)))
+        return e + self.net("aggregate", self.add_up(said))
+
+    def add_up(self, terms: list[Vector]) -> Vector:
+        """Return the sum, divided by the root of the number of terms if the policy's sums are."""
+        return sum(terms) / (math.sqrt(max(len(terms), 1)) if self.config.root_sums else 1.0)
 
     def seen_of(self, place: int) -> Vector:
         shortcut = [self.stage_features(place)] if self.config.shortcut else []
@@ -162,7 +193,7 @@ class NaiveNetwork:
     def job_embedding(self, job: int) -> Vector:
         """Return the job embeddings y_i."""
         parts = [self.net("job_summary", self.seen_of(place)) for place in self.unfinished(job)]
-        return self.net("job_aggregate", sum(parts))
+        return self.net("job_aggregate", self.add_up(parts))
 
     def stage_score(self, place: int) -> float:
         """Return the stage scores q(e_v, y_i, z)."""
@@ -185,14 +216,12 @@ class NaiveNetwork:
         """Return the probabilities of limits: the softmax of w(y_i, z, l) over the limits l."""
         job = int(self.seen.stage_job[place])
         shortcut = [self.job_features(job)] if self.config.shortcut else []
-        scores = [
-            float(
-                self.net(
-                    "limit_head", np.concatenate([*shortcut, self.y[job], self.z, [limit / self.config.limit_scale]])
-                )[0]
-            )
-            for limit in self.allowed_limits(place)
-        ]
+        scores = []
+        for limit in self.allowed_limits(place):
+            scaled = limit / self.config.limit_scale
+            scaled = math.log1p(scaled) if self.config.log_limits else scaled
+            inputs = np.concatenate([*shortcut, self.y[job], self.z, [scaled]])
+            scores.append(float(self.net("limit_head", inputs)[0]))
         weight = self.config.rule_limit_weight
         if weight:
             ruled = self.feature(Feature(name="rule_executors"), job)

@@ -58,8 +58,10 @@ def test_features_are_those_of_the_direct_implementation(seed: int) -> None:
     for seen in episode(np.random.default_rng(seed))[::3]:
         graph, naive = featurizer.graph(seen), NaiveNetwork(policy, seen)
         expected = [naive.stage_features(place) for place in graph.stage_index.tolist()]
-        np.testing.assert_allclose(graph.features, expected, rtol=1e-6)
-        np.testing.assert_allclose(graph.job_features, [*map(naive.job_features, range(seen.jobs.size))], rtol=1e-6)
+        np.testing.assert_allclose(graph.features, expected, rtol=1e-6, atol=1e-12)
+        np.testing.assert_allclose(
+            graph.job_features, [*map(naive.job_features, range(seen.jobs.size))], rtol=1e-6, atol=1e-12
+        )
 
 
 def test_features_of_uncertainty_divided_and_compressed() -> None:
@@ -70,6 +72,7 @@ def test_features_of_uncertainty_divided_and_compressed() -> None:
     columns = dict(zip(FEATURES, graph.features.T.tolist(), strict=True))
     assert (columns["task_log_sd"], columns["job_log_sd"]) == ([0.5, 0.25, 2.0], [1.5, 1.5, 0.75])
     assert columns["attained_ms"] == [120.0, 120.0, 7.0]
+    np.testing.assert_allclose(columns["done_share"], [120 / 190, 120 / 190, 7 / 27], rtol=1e-6)
     of_jobs = dict(zip(OF_JOBS, graph.job_features.T.tolist(), strict=True))
     assert (columns["present_share"], of_jobs["present_share"]) == ([1.25] * 3, [1.25] * 2)  # one has joined
     assert (of_jobs["job_log_sd"], of_jobs["attained_ms"]) == ([1.5, 0.75], [120.0, 7.0])

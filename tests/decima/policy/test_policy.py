@@ -7,14 +7,24 @@ import pytest
 import torch
 from hypothesis import assume, given, settings, strategies as st
 
-from decima.policy import Featurizer, Graphs, Policy
+from decima.policy import Featurizer, Graphs, NeuralScheduler, Policy
 from decima.policy.config import PolicyConfig
-from decima.policy.presets import DECIMA_SIM_POLICY, PAPER_POLICY, PRESETS
-from simulator import Cluster, ClusterConfig
+from decima.policy.presets import DECIMA_SIM_POLICY, PAPER_POLICY, PRESETS, RELATIVE_POLICY
+from simulator import Cluster, ClusterConfig, run_episode
 from tests.cases import cases
-from tests.decima.policy.examples import VARIANTS, changed, episode, graphs_of, policy_of, probabilities, reordered
+from tests.decima.policy.examples import (
+    VARIANTS,
+    changed,
+    episode,
+    graphs_of,
+    policy_of,
+    probabilities,
+    random_sequence,
+    reordered,
+)
 from tests.decima.policy.naive import NaiveNetwork
 from tests.simulator.cluster.build import chain, job, jobs, stage
+from workloads import JobSequence, scaled
 
 #: Variants with the equations of the paper.
 PLAIN = [name for name, config in VARIANTS.items() if config.graph and config.limit == "input" and name != "activated"]
@@ -23,7 +33,7 @@ PLAIN = [name for name, config in VARIANTS.items() if config.graph and config.li
 #: All variants are compared with the paper's equations, and compiled code with tensors.
 CHOOSING = (
     "paper", "few-outputs", "stage-limits", "stage-limits-with-shortcut", "no-limits", "no-graph", "no-graph-outputs",
-    "packing-told", "general",
+    "packing-told", "general", "relative",
 )  # fmt: skip
 #: Variants with different layers and messages.
 ENCODING = (
@@ -185,7 +195,7 @@ def test_the_extreme_random_numbers_hit_allowed_choices(uniform: float) -> None:
     assert (choices.limit <= graphs.high[nodes]).all()
 
 
-@pytest.mark.parametrize("name", ["paper", "few-outputs", "stage-limits", "general", *ENCODING])
+@pytest.mark.parametrize("name", ["paper", "few-outputs", "stage-limits", "general", "relative", *ENCODING])
 def test_gradients_are_those_of_finite_differences(name: str) -> None:
     small = {"embedding": 2, "hidden": (3,), "head_hidden": (3,)}
     policy = policy_of(changed(VARIANTS[name], **small), seed=2).double()
@@ -226,7 +236,7 @@ def test_the_order_of_jobs_and_the_numbers_of_stages_mean_nothing(name: str, see
     sizes = [observation.stages_of(place) for place in range(observation.jobs.size)]
     number = [random.permutation(each.stop - each.start) for each in sizes]
     # A job's time alone depends on the order of its stages, which breaks ties.
-    if name in ("profiled", "packing", "packing-told", "general"):
+    if name in ("profiled", "packing", "packing-told", "general", "relative"):
         number = [np.arange(each.size) for each in number]
     other, from_ = reordered(observation, random.permutation(len(sizes)), number)
     graph = Featurizer(policy.config).graph(observation)
@@ -237,6 +247,24 @@ def test_the_order_of_jobs_and_the_numbers_of_stages_mean_nothing(name: str, see
     assert limits.keys() == limits_again.keys()
     for place, of_limits in limits.items():
         np.testing.assert_allclose(of_limits, limits_again[place], atol=1e-6)
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=seeds, factor=st.sampled_from([0.125, 8.0, 10.0]))
+def test_with_relative_inputs_only_ratios_of_times_matter(seed: int, factor: float) -> None:
+    """All times are multiplied: tasks, arrivals, delays. A power of two changes no rounding."""
+    random = np.random.default_rng(seed)
+    sequence = random_sequence(random)
+    # Durations of whole seconds are far from the bounds of the features.
+    long = [scaled(profile, durations=1000.0) for profile in sequence.profiles]
+    scheduler = NeuralScheduler(policy_of(RELATIVE_POLICY, seed % 100))
+    completion_ms = []
+    for times in (1.0, factor):
+        profiles = tuple(scaled(profile, durations=times) for profile in long)
+        changed_sequence = JobSequence(profiles, 1000.0 * times * sequence.arrival_ms, seed=sequence.seed)
+        cluster = ClusterConfig(int(3 + seed % 7), moving_delay_ms=2000.0 * times, warmup_delay_ms=1000.0 * times)
+        completion_ms.append(run_episode(cluster, changed_sequence, scheduler).completion_ms)
+    np.testing.assert_allclose(completion_ms[1], factor * completion_ms[0], rtol=0 if factor != 10.0 else 1e-9)
 
 
 def _by_place(policy: Policy, graph: Graphs, places: np.ndarray) -> tuple[np.ndarray, dict[int, np.ndarray]]:
