@@ -33,7 +33,6 @@ from decima.cli.options import (
     WholeRange,
     guarantee_options,
     guarantees_named,
-    is_given,
     option,
     out_option,
     refuse_without_effect,
@@ -44,18 +43,6 @@ from decima.evaluation import DEFAULT_SCHEDULERS, MOVING_DELAY, SCHEDULERS_THAT_
 MEASURED_DELAY = (
     "Executors take {delay_s:g} s to move to another job, their start-up time in {workload}. If the jobs share one "
     "application, executors move without delay: --moving-delay 0."
-)
-#: Estimation errors in the event logs in recordings/first, as measured by ``decima workload import spark``.
-RECORDED_ERRORS = {"job_error": 0.196, "stage_error": 0.103, "task_count_error": 0.173}
-#: Schedulers of a second comparison with these errors, which runs if only options of ``BESIDE`` are given.
-WITH_ERRORS = ("srpt", "srpt-tuned", "decima")
-BESIDE = {
-    *("seeds", "seed", "training", "workers"),
-    *("json_file", "csv_file", "report_file", "trace_file", "out"),
-}
-ERRORS_NOTE = (
-    "Second table: the same batches with estimation errors as in Spark's event logs (in recordings/first); vs best is "
-    "the difference from {best}; decima: the policy {policy}."
 )
 
 
@@ -160,8 +147,8 @@ def compare(
     searched weights, or a custom scheduler, but no network). Ctrl-C ends the comparison early and keeps the finished
     experiments. --out draws pictures of schedules and results.
     """
-    from decima.evaluation.comparison import Comparison, run_comparisons
-    from decima.evaluation.options import choose_schedulers, make_conditions
+    from decima.evaluation.comparison import Comparison
+    from decima.evaluation.options import choose_schedulers
     from decima.outputs import atomic_path, prepare_outputs
 
     objective = take_signal(objective, options)
@@ -182,12 +169,6 @@ def compare(
         show=metrics,
         guarantees=guarantees,
     )
-    # Without options, a second comparison of the same batches shows the gain of learning with estimation errors.
-    given_options = {name for name in context.params if is_given(context, name)}
-    comparisons = [comparison]
-    if given_options <= BESIDE and chosen.policy is not None:
-        wrong = make_conditions(knowledge=RECORDED_ERRORS, seeds=options["seeds"], seed=options["seed"])
-        comparisons.append(Comparison(wrong, WITH_ERRORS, keep=False))
     ignored = options_without_effect(conditions, options)
     refuse_without_effect(context, ignored)
     if by == "tenant" and not conditions.sequence(conditions.seed).tenants:
@@ -195,12 +176,11 @@ def compare(
     prepare_outputs(out, json_file, csv_file, report_file, trace_file)
     try:
         with progress(PATIENCE_S) as update:
-            run_comparisons(comparisons, workers, partial(update, "Comparing"), partial(on_compile, update))
+            comparison.run(workers, partial(update, "Comparing"), partial(on_compile, update))
             from decima.show.report import shows_slowdown
 
-            if json_file or csv_file or any(map(shows_slowdown, comparisons)):
-                for compared in comparisons:
-                    compared.find_times_alone(partial(update, "Estimating times of jobs alone"))
+            if json_file or csv_file or shows_slowdown(comparison):
+                comparison.find_times_alone(partial(update, "Estimating times of jobs alone"))
     except KeyboardInterrupt:
         interrupted = True
     if comparison.finished:
@@ -214,16 +194,11 @@ def compare(
         if is_measured and delay_s != MOVING_DELAY:
             notes.insert(0, MEASURED_DELAY.format(delay_s=delay_s, workload=options["workload"]))
         command = command_line(context, **dict.fromkeys(ignored))
-        other_comparisons = [compared for compared in comparisons[1:] if compared.complete]
-        notes += [
-            ERRORS_NOTE.format(policy=other.policy, best=other.best_heuristic) for other in other_comparisons
-        ]
         shown = comparison_report(
             comparison,
             command,
             notes,
             by=by,
-            other_comparisons=other_comparisons,
             with_json=json_file is not None,
         )
         if csv_file is not None:

@@ -31,18 +31,16 @@ def comparison_report(
     notes: Sequence[str] = (),
     *,
     by: Literal["query", "tenant"] | None = None,
-    other_comparisons: Sequence[Comparison] = (),
     with_json: bool = True,
 ) -> Report:
     """Return tables, notes and JSON of a comparison with at least one finished experiment.
 
-    ``by`` adds a table of the mean JCT of
-    groups of jobs; ``other_comparisons`` are complete comparisons whose tables are shown, too. Without
-    ``with_json`` the JSON is empty, so that the times of jobs alone are computed only if a table shows the slowdown.
+    ``by`` adds a table of the mean JCT of groups of jobs. Without ``with_json`` the JSON is empty, so that the times of
+    jobs alone are computed only if a table shows the slowdown.
     """
     return Report(
         tables=[
-            *(comparison_table(compared) for compared in (comparison, *other_comparisons)),
+            comparison_table(comparison),
             *([] if by is None else [group_table(comparison, by)]),
         ],
         notes=[*comparison_notes(comparison), *notes],
@@ -105,7 +103,10 @@ def comparison_notes(comparison: Comparison) -> list[str]:
         if any(METRICS[name].is_tail for name in comparison.shown)
         else ""
     )
-    notes = [f"Times are seconds; ± is half a 95 % confidence interval (Student's t{tails})."]
+    notes = [
+        *_gain_note(comparison),
+        f"Times are seconds; ± is half a 95 % confidence interval (Student's t{tails}).",
+    ]
     if best is not None:
         points = " in percentage points" if first.is_share else ""
         notes.append(
@@ -136,6 +137,17 @@ def comparison_notes(comparison: Comparison) -> list[str]:
         if misfits
     ]
     return notes
+
+
+def _gain_note(comparison: Comparison) -> list[str]:
+    """Return a sentence on the scheduler with the shortest mean JCT; empty if fair sharing is not compared."""
+    jct_s = comparison.runs.groupby("scheduler")["mean_jct_s"].mean()
+    name, fair = str(jct_s.idxmin()), "fair"
+    if fair not in jct_s or comparison.shown or name == fair:
+        return []
+    return [
+        f"Jobs complete {1 - jct_s[name] / jct_s[fair]:.0%} sooner under {name} than under fair sharing, on average."
+    ]
 
 
 def _kind_notes(comparison: Comparison) -> list[str]:

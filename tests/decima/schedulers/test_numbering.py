@@ -76,7 +76,7 @@ def test_a_job_alone_is_fastest_with_an_executor_for_each_task() -> None:
     profile = JobProfile("job", tuple(StageProfile(tasks, TaskDurations.constant(ms)) for tasks, ms in stages))
     jct_ms = {
         executors: run_episode(
-            ClusterConfig(executors), JobSequence((profile,), np.zeros(1), seed=0), make_scheduler("decima:tpch-batch")
+            ClusterConfig(executors), JobSequence((profile,), np.zeros(1), seed=0), make_scheduler("srpt-tuned")
         ).jct_ms[0]
         for executors in (8, 16, 20, 30, 48)
     }
