@@ -32,6 +32,7 @@ from decima.cli.options import (
     PATH,
     POLICY_FILE,
     SEED,
+    SHARE,
     TEXT,
     WholeRange,
     guarantee_options,
@@ -381,6 +382,19 @@ def build_(home: Path, out: Path) -> None:
     "executors' start-up time]",
 )
 @option("--policy NAME|FILE", TEXT, "Also predict decima with this policy file, or shipped policy.")
+@option(
+    "--unknown",
+    SHARE,
+    "Share of jobs without history, whose task times schedulers only estimate.",
+    0.0,
+)
+@option(
+    "--estimator forest|typical|FILE",
+    TEXT,
+    "Estimates of jobs without history: forest is fitted to the other queries of the logs, typical is the typical task "
+    "time, FILE is a model file of decima train-estimator.",
+    "forest",
+)
 @option("--draws", AT_LEAST_ONE, "Number of simulations of each scheduler.", 20)
 @option("--seed", SEED, "Seed of the first simulation.", 0)
 @option(
@@ -400,6 +414,8 @@ def what_if(
     executors: int | None,
     moving_delay: float | None,
     policy: str | None,
+    unknown: float,
+    estimator: str,
     draws: int,
     seed: int,
     keep: bool,
@@ -419,26 +435,26 @@ def what_if(
     from decima.outputs import prepare_outputs
     from decima.registry import LEARNED, make_scheduler
     from decima.show.what_if import shown
+    from simulator.cluster.config import Knowledge, open_estimator
     from workloads.spark.importing import import_event_logs
 
     schedulers = {**SCHEDULERS}
     if policy is not None:
         schedulers[LEARNED] = f"{LEARNED}:{policy}"
         make_scheduler(schedulers[LEARNED])  # raises before the logs are read
+    knowledge = Knowledge(unknown=unknown, estimator=open_estimator(estimator))
     prepare_outputs(out, json_file)
     imported = import_event_logs(logs, partial=damaged, warm_ups=keep, name="the logs")
-    for note in imported.notes:
-        print_line(note)
     logged = logged_jobs(imported, executors, None if moving_delay is None else 1000 * moving_delay)
     try:
         with progress(PATIENCE_S) as update:
             held_out = predict_held_out(imported, on_step=partial(update, "predicting runs")).with_driver()
             simulated = simulate_what_if(
-                imported, held_out, logged, schedulers, draws, seed, partial(update, "simulating")
+                imported, held_out, logged, schedulers, draws, seed, partial(update, "simulating"), knowledge
             )
     except KeyboardInterrupt:
         end("interrupted", INTERRUPTED)
-    report(shown(simulated, command_line(context)), out, json_file)
+    report(shown(simulated, command_line(context), imported.notes), out, json_file)
 
 
 spark.add_command(what_if)

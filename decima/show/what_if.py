@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -26,8 +27,14 @@ LARGEST_CHECKED = 0.15
 MOST_ROWS = 25
 
 
-def shown(what_if: WhatIf, command: str) -> Report:
-    """Return the report of predictions; ``command`` is the command line that repeats them."""
+def shown(what_if: WhatIf, command: str, about_logs: Sequence[str] = ()) -> Report:
+    """Return the report of predictions.
+
+    Args:
+        what_if: the predictions.
+        command: command line that repeats them.
+        about_logs: notes about the logs.
+    """
     check, *warnings = _check(what_if)
     return Report(
         tables=[
@@ -35,7 +42,7 @@ def shown(what_if: WhatIf, command: str) -> Report:
             *([_clusters(what_if)] if len(what_if.logged) > 1 else []),
             _queries(what_if),
         ],
-        notes=_notes(what_if),
+        notes=[*about_logs, *_notes(what_if)],
         json=what_if.to_json(command=command),
         pictures={"what-if": partial(plot_what_if, what_if)},
         lead=[check],
@@ -126,11 +133,12 @@ def _notes(what_if: WhatIf) -> list[str]:
             "run; with dynamic allocation, Spark might ask for them at other times."
         )
     modelled = any(levels.size for logged in what_if.logged for job in logged.modelled for levels in job)
+    unknown = f"; {what_if.knowledge}" if what_if.knowledge.unknown else ""
     notes += [
         f"Each draw has other task noise{', and other errors of the model' * modelled}; "
         f"executors take {range_s} s to move to another job.",
-        "Schedulers know the task times of each query, no task fails and no executor is lost, whatever the logs say of "
-        "errors and failures; decima compare uses those on a workload file of decima workload import spark.",
+        f"Schedulers know the task times of each query{unknown}, no task fails and no executor is lost, whatever the "
+        "logs say of errors and failures; decima compare uses those on a workload file of decima workload import spark.",
     ]
     if len(what_if.logged) > 1:
         notes.append(

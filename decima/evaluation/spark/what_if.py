@@ -36,7 +36,7 @@ from decima.outputs import json_text
 from decima.registry import policy_named
 from decima.schedulers.base import Scheduler
 from decima.schedulers.spark import FairPools, SparkFifo, SparkPools
-from simulator.cluster.config import SPARK, ClusterConfig
+from simulator.cluster.config import EXACT, SPARK, ClusterConfig, Knowledge
 from simulator.cluster.episode import run_episode
 from simulator.cluster.record import EpisodeRecord
 from workloads.arrivals import JobSequence, RandomStream, random_stream, trace_arrivals
@@ -83,6 +83,7 @@ class WhatIf:
         as_it_ran_ms: simulated as the jobs ran, float64 [draws, jobs]; NaN if another scheduler than Spark's own ran
             them.
         misfits: quantities that are out of the training distribution of decima's policy.
+        knowledge: what schedulers other than Spark's own know of the jobs.
     """
 
     logged: Sequence[LoggedJobs]
@@ -92,6 +93,7 @@ class WhatIf:
     held_out: HeldOut
     setting: str
     misfits: Sequence[str]
+    knowledge: Knowledge = EXACT
 
     @property
     def sparks_own(self) -> str:
@@ -166,6 +168,8 @@ class WhatIf:
                 for logged, row in zip(self.logged, self.by_cluster().to_dict("records"), strict=True)
             ],
             "draws": len(next(iter(self.jct_ms.values()))),
+            "unknown": self.knowledge.unknown,
+            "estimator": str(self.knowledge.estimator),
             "held_out": {"runs": len(self.held_out.runs), "error": error.mean, "bias": bias.mean},
             "as_it_ran": self.as_it_ran().to_dict("records"),
             "sparks_own": self.sparks_own,
@@ -207,11 +211,13 @@ def simulate_what_if(
     num_draws: int = 20,
     seed: int = 0,
     on_step: Callable[[int, int], None] = lambda done, total: None,
+    knowledge: Knowledge = EXACT,
 ) -> WhatIf:
     """Run the jobs of event logs again under each scheduler, at least one of which is Spark's own.
 
     ``held_out`` are cross-validated predictions of the logs' runs. ``seed`` is of the first of ``num_draws``
-    simulations of each scheduler.
+    simulations of each scheduler. ``knowledge`` is what schedulers know of the jobs; jobs without history are estimated
+    from the other jobs of the logs, or by a model file.
 
     Raises:
         CompareError: there are no jobs, a scheduler fails, or none is Spark's own.
@@ -246,7 +252,11 @@ def simulate_what_if(
     for draw in range(num_draws):
         factor = _drawn(errors, seed + draw)
         for of_logged, period, cluster, jobs in in_periods:
-            sequence = _sequence(of_logged, period, factor, seed + draw)
+            sequence = replace(
+                _sequence(of_logged, period, factor, seed + draw),
+                library=tuple(dict.fromkeys(of_logged.profiles)),
+            )
+            cluster = replace(cluster, knowledge=knowledge)
             for name, spec in specs.items():
                 jct_ms[name][draw, jobs] = _jct_ms(of_logged, period, cluster, sequence, name, spec)
         for of_logged, period, cluster, jobs in as_it_ran:
@@ -256,7 +266,9 @@ def simulate_what_if(
     conditions = Conditions(workload=workload, cluster=largest.cluster, num_experiments=1)
     policies = [policy for spec in specs.values() if (policy := policy_named(spec)) is not None]
     outside = [text for policy in policies for text in misfits(policy, conditions)]
-    return WhatIf(tuple(logged), _as_measured(logged), jct_ms, as_it_ran_ms, held_out, setting, outside)
+    return WhatIf(
+        *(tuple(logged), _as_measured(logged), jct_ms, as_it_ran_ms, held_out, setting, outside, knowledge)
+    )
 
 
 def _jct_ms(

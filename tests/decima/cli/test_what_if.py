@@ -26,7 +26,7 @@ def test_it_tells_the_gain_and_how_uncertain_it_is(tmp_path: Path) -> None:
     assert "jobs take 10.9 s; measured: 10.4 s (+4.8%)" in " ".join(result.stdout.split())
     assert (tmp_path / "pictures" / "what-if.png").stat().st_size > 5000
     document = json.loads((tmp_path / "found.json").read_text())
-    assert document["command"] == "decima spark what-if log --draws 2 --seed 0"
+    assert document["command"] == "decima spark what-if log --unknown 0.0 --estimator forest --draws 2 --seed 0"
     assert document["schedulers"]["srpt"]["mean_jct_s"] < document["schedulers"]["Spark FIFO"]["mean_jct_s"]
     assert set(document["schedulers"]) == {"Spark FIFO", "Spark FAIR", "weighted fair", "srpt", "srpt-tuned"}
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from decima.evaluation.spark.what_if import WhatIf, simulate_what_if
 from decima.schedulers.spark import SparkFifo
 from decima.show.what_if import shown
 from simulator import SPARK, ClusterConfig, run_episode
+from simulator.cluster.config import Knowledge
 from tests.decima.show.test_plots import difference
 from tests.workloads.spark.logs import LogBuilder, stage_info
 from workloads import JobProfile, JobSequence, SparkImport, StageProfile, TaskDurations, Wave, import_event_logs
@@ -140,6 +142,31 @@ def test_jobs_that_ran_have_no_error_whatever_the_errors_of_others(tmp_path: Pat
             for held_out in (held_out_of(1000), held_out_of(1000, 1000, 9000, 200, 50_000))
         ]
         np.testing.assert_array_equal(*found)
+
+
+def test_jobs_without_history_are_estimated_from_the_other_queries(tmp_path: Path) -> None:
+    """Only schedulers that use estimates change; the jobs take as long as before."""
+    log = LogBuilder().executor("0", cores=2)
+    for job, tasks in enumerate((2, 4, 6, 8, 10, 12)):
+        log.sql(job, 10_000 + job, f"q{job}").job(job, [stage_info(job, tasks)], at=10_000 + job, sql=job)
+    now = 10_100
+    for job, tasks in enumerate((2, 4, 6, 8, 10, 12)):
+        log.run(job, now, now + 500 * tasks).job_end(job, now + 500 * tasks).sql_end(job, now + 500 * tasks)
+        now += 500 * tasks
+    imported = import_event_logs([log.end(10**6).write(tmp_path / "log")])
+    schedulers = {"Spark FIFO": "fifo", "srpt": "srpt"}
+
+    def found(**knowledge: Any) -> WhatIf:
+        known = Knowledge(**knowledge)
+        return simulate_what_if(imported, held_out_of(), logged_jobs(imported), schedulers, 2, knowledge=known)
+
+    exact, forest, typical = found(), found(unknown=1.0), found(unknown=1.0, estimator="typical")
+    for other in (forest, typical):
+        np.testing.assert_array_equal(other.jct_ms["Spark FIFO"], exact.jct_ms["Spark FIFO"])
+        assert other.as_it_ran().equals(exact.as_it_ran())
+    assert json.loads(forest.to_json())["unknown"] == 1
+    assert any("100% of jobs unknown" in note for note in shown(forest, "x").notes)
+    assert not any("unknown" in note for note in shown(exact, "x").notes)
 
 
 def late_executors() -> LogBuilder:
