@@ -53,11 +53,9 @@ FEW = ("--seeds", "2", "--processes", "1")
 @cases(
     "settings",
     "",
-    "policy.overrides.stage_head=mine:Own",
-    "cluster.reward=makespan",
-    "cluster.reward=carbon:synthetic-solar",
+    "policy.overrides.stage_head=mine:Own cluster.reward=makespan",
+    "cluster.reward=carbon:synthetic-solar workload.arrivals=poisson workload.interval=[2,3] workload.drift=5:2",
     "cluster.reward=weighted workload.weights=[1,4]",
-    "workload.arrivals=poisson workload.interval=[2,3] workload.drift=5:2",
     "cluster.classes=2x0.5,2x1 policy.preset=packing-told workload.memory_demand=uniform",
 )
 def test_the_command_after_a_training_compares_its_policy(settings: str, recipe: str) -> None:
@@ -69,7 +67,7 @@ def test_the_command_after_a_training_compares_its_policy(settings: str, recipe:
     assert "the objective is" not in compared.stdout  # the comparison is by the objective of the training
 
 
-@cases("settings", "", "grid.machines=2", "jobs.distribution=coarse grid.semantics=deeprm", "jobs.log=my\\ log.swf")
+@cases("settings", "grid.machines=2", "jobs.distribution=coarse grid.semantics=deeprm", "jobs.log=my\\ log.swf")
 def test_the_command_after_a_training_on_a_grid_compares_its_policy(settings: str, tmp_path: Path) -> None:
     lines = (f"{n} {n} 0 {60 + n} {1 + n % 4} -1 -1 {1 + n % 4} 90 -1 1 1 1 1 1 -1 -1 -1" for n in range(1, 40))
     (tmp_path / "my log.swf").write_text("; MaxProcs: 8\n" + "\n".join(lines) + "\n")

@@ -38,7 +38,7 @@ def busy_at(record: EpisodeRecord, times_ms: list[float]) -> list[int]:
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("offset_ms", [0.0, 60_000.0, 100_000.0])
+@pytest.mark.parametrize("offset_ms", [0.0, 100_000.0])
 def test_no_job_starves_and_both_engines_agree(rule: str, offset_ms: float) -> None:
     config = replace(CONFIG, signal=SOLAR.shifted(offset_ms))
     few = poisson_arrivals(synthetic_profiles(6), 6, 4_000, seed=3)
