@@ -38,6 +38,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "archive.open(self.member)": "a member of such an archive",
     },
     "workloads/spark/recorder/cluster.py": {"log.read_text(": WRITTEN_HERE},
+    "workloads/spark/recorder/local.py": {"log.read_text(": WRITTEN_HERE},
     "workloads/spark/recorder/record.py": {
         "table.open('rb')": "a table that tpchgen has written",
         "cpu.read_text()": "/proc/cpuinfo",

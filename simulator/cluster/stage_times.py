@@ -33,7 +33,7 @@ OPERATORS = {
     "join by merging": r"SortMergeJoin",
     "join by loops": r"NestedLoop|Cartesian|cartesian",
     "join by hashing": r"Join$",
-    "aggregate": r"Aggregate$",
+    "aggregate": r"(?<!tree)Aggregate$",
     "window": r"Window",
     "sort": r"^Sort$|^TakeOrdered|^sort|^takeOrdered",
     "write": r"Write|Insert|^save",
@@ -222,7 +222,8 @@ def _of_bytes(profile: JobProfile, tasks: NDArray[np.float64]) -> NDArray[np.flo
         above[stage] = min(total, MOST_PATH_BYTES)
     own = np.array([math.nan if size is None else float(size) for size in given])
     columns = [own, own / tasks, above, above / tasks, np.full(len(read), sum(read))]
-    return np.asarray(np.log1p(np.array(columns)).T)
+    # The library that fits trees compares numbers of this precision.
+    return np.log1p(np.array(columns)).T.astype(np.float32).astype(np.float64)
 
 
 def _of_operators(profile: JobProfile) -> NDArray[np.float64]:

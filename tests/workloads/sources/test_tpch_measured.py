@@ -70,6 +70,17 @@ def test_durations_by_wave_and_level():
             assert means[Wave.FRESH].min() > 500
 
 
+def test_stages_have_operators_and_bytes():
+    for profile in embedded_tpch():
+        for stage, parents in zip(profile.stages, profile.parents, strict=True):
+            assert stage.operators
+            assert "WholeStageCodegen" not in stage.operators
+            assert stage.input_bytes > 0 or parents
+            assert (stage.shuffle_bytes > 0) <= bool(parents)
+    small, large = (embedded_tpch([size], [6])[0].stages[0] for size in ("2g", "100g"))
+    assert large.input_bytes == pytest.approx(50 * small.input_bytes, rel=0.02)
+
+
 def ranks(values: np.ndarray) -> np.ndarray:
     return np.argsort(np.argsort(values))
 
@@ -119,6 +130,20 @@ def test_the_same_recordings_give_the_same_file(few_recordings, tmp_path, capsys
         "python -m workloads.sources.tpch_build DIR --out FILE --sizes 2,50 --split 32m --partitions 200 "
         "--most-executors 1 --set fresh_ms=900"
     )
+
+
+def test_plans_only_add_operators(few_recordings, tmp_path):
+    plans = Path(__file__).parents[3] / "recordings" / "plans" / "tpch-sf0.02.json.gz"
+    entries = []
+    for name, more in (("without", []), ("with", ["--plans", str(plans)])):
+        assert main([str(few_recordings), "--sizes", "2", *more, "--out", str(tmp_path / f"{name}.json")]) == 0
+        file = json.loads((tmp_path / f"{name}.json").read_text())
+        entries.append([stage for profile in file["profiles"].values() for stage in profile["stages"]])
+    operators = [[stage.pop("operators") for stage in stages] for stages in entries]
+    assert entries[0] == entries[1]
+    embedded = embedded_tpch(["2g"], [1, 9, 22])
+    assert operators[1] == [list(stage.operators) for profile in embedded for stage in profile.stages]
+    assert operators[0] != operators[1]  # compiled operators are only known from plans
 
 
 def test_the_program_takes_its_arguments_and_ends_with_its_status(

@@ -1,11 +1,18 @@
 """Operators of stages, from plans and from scopes of RDDs."""
 
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.workloads.spark.logs import SQL, LogBuilder
+from tests.workloads.spark.test_recorder import needs_spark
 from workloads.job import MOST_OPERATORS
+from workloads.sources.workload_file import read_workload
 from workloads.spark.eventlog import read_event_log
 from workloads.spark.plans import compiled_nodes, stage_operators
+from workloads.spark.recorder import local
+from workloads.spark.recorder.submission import slim_event_log
 
 
 def node(name: str, *children: dict[str, Any], metrics: tuple[int, ...] = ()) -> dict[str, Any]:
@@ -83,3 +90,84 @@ def test_a_log_has_the_operators_of_the_plan_that_ran(tmp_path):
         assert query.stages[0].name == "Scan parquet > WholeStageCodegen (1) > Exchange"
         assert query.stages[0].operators == ("Scan parquet", *operators, "Exchange")
         assert query.tasks[["input_bytes", "input_rows"]].to_numpy().tolist() == [[500, 9]]
+
+
+def with_plan(name: str) -> LogBuilder:
+    """Return a log of a query of one stage with a plan, whose task took 100 ms and 40 ms of CPU time."""
+    rdds = [{"RDD ID": number, "Scope": scope} for number, scope in enumerate(READ)][::-1]
+    info = {"Stage ID": 0, "Number of Tasks": 1, "Parent IDs": [], "RDD Info": rdds}
+    log = (
+        LogBuilder(app=name).executor("0").sql(3, 1900, name, plan=PLAN).job(0, [info], at=2000, sql=3).submit(0, 2000)
+    )
+    used = {"Executor CPU Time": 30_000_000, "Executor Deserialize CPU Time": 9_500_000}
+    used |= {"Input Metrics": {"Bytes Read": 500, "Records Read": 9}}
+    log.task(0, 0, "0", 2000, 2100, metrics=used).complete(0, 2100, updated=(20,)).job_end(0, 2100)
+    return log.sql_end(3, 2100).end()
+
+
+def test_a_slim_log_has_the_same_operators(tmp_path):
+    log = with_plan("q")
+    log.events[3]["sparkPlanInfo"]["simpleString"] = "a long text"
+    slim_event_log(log.write(tmp_path / "log"), tmp_path / "slim.gz", {})
+    [[whole], [slim]] = map(read_event_log, (tmp_path / "log", tmp_path / "slim.gz"))
+    assert slim.queries[0].stages == whole.queries[0].stages
+    assert slim.queries[0].stages[0].operators == ("Scan parquet", "HashAggregate", "Exchange")
+    assert slim.queries[0].plan == whole.queries[0].plan
+
+
+def test_cpu_times_replace_durations(tmp_path):
+    local.use_cpu_times(with_plan("q").write(tmp_path / "log"))
+    [application] = read_event_log(tmp_path / "log")
+    assert application.queries[0].tasks["duration_ms"].tolist() == [40.0]
+
+
+def test_local_recordings_become_a_workload(tmp_path, monkeypatch, capsys):
+    recorded = []
+
+    def record(jobs: Any, scale_factor: float, settings: Any, tables: Path, target: Path, runs: int, **_: Any) -> None:
+        recorded.append((scale_factor, len(jobs), settings["spark.sql.adaptive.enabled"], runs))
+        slim_event_log(with_plan(f"q-{scale_factor:g}g").write(tmp_path / "log"), target, {})
+
+    for name, value in (("record", record), ("java_version", str), ("spark_home", str)):
+        monkeypatch.setattr(local, name, value)
+    command = [
+        "--out",
+        str(tmp_path / "out"),
+        "--scale-factors",
+        "0.5,2",
+        "--no-adaptive",
+        "--tpch-only",
+        "--runs",
+        "3",
+    ]
+    assert local.main(command) == 0
+    assert local.main(command) == 0  # what is recorded is not repeated
+    assert recorded == [(0.5, 22, "false", 3), (2.0, 22, "false", 3)]
+    jobs = read_workload(tmp_path / "out" / "jobs.json.gz")
+    assert [profile.name for profile in jobs.profiles] == ["q-0.5g", "q-2g"]
+    [stage] = jobs.profiles[0].stages
+    assert (stage.input_bytes, stage.input_rows, stage.shuffle_bytes) == (500, 9, 0)
+    assert stage.operators == ("Scan parquet", "HashAggregate", "Exchange")
+    assert "2 profiles" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        local.main(["--out", str(tmp_path), "--scale-factors", "-1"])
+    (tmp_path / "file").write_text("")
+    assert local.main(["--out", str(tmp_path / "file")]) == 1
+    assert capsys.readouterr().err.splitlines()[-1].startswith("error: ")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(needs_spark() is not None, reason=str(needs_spark()))
+def test_jobs_on_a_real_local_spark(tmp_path, monkeypatch):
+    monkeypatch.setattr(local, "JOBS", {name: local.JOBS[name] for name in ("window-rank", "etl-csv", "ml-kmeans")})
+    monkeypatch.setattr(local, "NUM_QUERIES", 1)
+    assert local.main(["--out", str(tmp_path), "--scale-factors", "0.01", "--runs", "1", "--cpu-time"]) == 0
+    jobs = read_workload(tmp_path / "jobs.json.gz")
+    operators = {
+        name: {operator for stage in job.stages for operator in stage.operators}
+        for job in jobs.profiles
+        for name in [job.name]
+    }
+    assert {"Window", "Sort", "Exchange"} <= operators["window-rank-0.01g"]
+    assert {"Scan parquet", "HashAggregate"} <= operators["tpch-q1-0.01g"]
+    assert any(name.startswith("ml-kmeans-0.01g") for name in operators)

@@ -139,8 +139,7 @@ def use_cpu_times(log: Path) -> None:
     """Replace the end of each task in an event log by its start plus its CPU time."""
     lines = log.read_text(encoding="utf-8").splitlines(keepends=True)
     for index, line in enumerate(lines):
-        if line.startswith('{"Event":"SparkListenerTaskEnd"'):
-            event = json.loads(line)
+        if "SparkListenerTaskEnd" in line and (event := json.loads(line))["Event"] == "SparkListenerTaskEnd":
             info, metrics = event["Task Info"], event.get("Task Metrics") or {}
             cpu_ns = sum(metrics.get(f"Executor {part}CPU Time", 0) for part in ("", "Deserialize "))
             info["Finish Time"] = info["Launch Time"] + max(math.ceil(cpu_ns / 1e6), 1)
