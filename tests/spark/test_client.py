@@ -37,7 +37,7 @@ def why_not_compiled() -> str | None:
     return why_not()
 
 
-pytestmark = pytest.mark.skipif(why_not_compiled() is not None, reason=str(why_not_compiled()))
+pytestmark = [pytest.mark.spark, pytest.mark.skipif(why_not_compiled() is not None, reason=str(why_not_compiled()))]
 
 
 class Settled(NamedTuple):

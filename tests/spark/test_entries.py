@@ -18,7 +18,7 @@ from tests.spark.eventlog import most_at_once
 from tests.spark.harness import PATIENCE_S, Sleeper, application, spark_environment, spark_home, until, why_not
 from tests.spark.policy import PolicyServer, ordered
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+pytestmark = [pytest.mark.spark, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 BATCHES = 3
 #: Waves of queries, and queries at the same time.
 WAVES, AT_ONCE = 3, 8

@@ -39,6 +39,7 @@ def test_the_jar_holds_source_and_classes():
     assert {int.from_bytes(content[6:8], "big") for content in classes.values()} == {JAVA_8}
 
 
+@pytest.mark.spark
 @pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 @pytest.mark.skipif(why_not_compiled() is not None, reason=str(why_not_compiled()))
 def test_the_classes_are_those_of_the_source(tmp_path):

@@ -13,7 +13,7 @@ from tests.spark.eventlog import Task
 from tests.spark.harness import Sleeper, application, until, why_not
 from workloads.spark.recorder.cluster import free_port
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+pytestmark = [pytest.mark.spark, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 SLOTS = 8
 TASK_MS = 400
 XML = """<allocations>

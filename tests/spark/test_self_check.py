@@ -9,7 +9,7 @@ from tests.spark.eventlog import launches
 from tests.spark.harness import application, spark_home, until, why_not
 from tests.spark.policy import PolicyServer, ordered
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+pytestmark = [pytest.mark.spark, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 SLOTS = 4
 
 #: Renamed method of Spark's scheduler -> failure of the self-check.
