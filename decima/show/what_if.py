@@ -138,7 +138,8 @@ def _notes(what_if: WhatIf) -> list[str]:
         f"Each draw has other task noise{', and other errors of the model' * modelled}; "
         f"executors take {range_s} s to move to another job.",
         f"Schedulers know the task times of each query{unknown}, no task fails and no executor is lost, whatever the "
-        "logs say of errors and failures; decima compare uses those on a workload file of decima workload import spark.",
+        "logs say of errors and failures; decima compare uses those on a workload file of decima workload import "
+        "spark.",
     ]
     if len(what_if.logged) > 1:
         notes.append(
