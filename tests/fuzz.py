@@ -37,6 +37,7 @@ from typing import Any
 
 import click
 import numpy as np
+import pytest
 import torch
 from click.testing import CliRunner
 
@@ -44,10 +45,14 @@ from decima.cli.console import LONGEST
 from decima.cli.main import cli
 from decima.policy.archive import read_archive, write_archive
 from decima.policy.shipped import SHIPPED
+from simulator.cluster import stage_times
+from simulator.cluster.estimator_file import write_estimator
+from simulator.cluster.predictor import predictor_of
 from tests.decima.cli.commands import every_command
 from tests.decima.cli.test_malformed import JOB, TABLE, WORKFLOW, WORKLOAD
 from tests.decima.service.test_log import logged
 from tests.workloads.spark.logs import small_log
+from workloads import embedded_tpch
 
 #: A command that takes longer hangs: s of this process's CPU time, and s on the clock, for a command that only waits.
 SOON_S, WAITING_S = 60, 600
@@ -113,6 +118,16 @@ POOLS = b"""<?xml version="1.0" encoding="utf-8"?>
 
 def _event_log() -> bytes:
     return "".join(json.dumps(event) + "\n" for event in small_log().events).encode()
+
+
+@cache
+def _estimator() -> bytes:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stage_times, "TREES", 2)
+        fitted = predictor_of(tuple(embedded_tpch(["2g"], list(range(1, 9)))), also_dag_only=True)
+        assert fitted is not None
+        write_estimator(Path(folder) / "it.npz", fitted)
+        return (Path(folder) / "it.npz").read_bytes()
 
 
 @cache
@@ -405,6 +420,12 @@ KINDS: dict[str, Kind] = {
         f"compare --checkpoint it.npz --jobs 1 {FEW}",
         "explain --policy it.npz --jobs 1 --executors 3 --json new.json",
         "serve --no-token --spark unix:absent/s --policy it.npz",
+    ),
+    "estimator": Kind(
+        "it.npz",
+        _estimator,
+        (*BYTES, *[_archive] * 6),
+        (f"compare --unknown 1 --estimator it.npz --jobs 2 {FEW}", f"{SERVE} --policy fair --estimator it.npz"),
     ),
     "policy for a grid": _policy("deeprm", "deeprm compare --checkpoint it.npz --sets 1 --json new.json"),
     "event log": Kind(
