@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from decima.evaluation.comparison import Comparison
     from decima.evaluation.metrics import mean_interval, paired_change, summary_table
     from decima.evaluation.options import compare, make_conditions
-    from decima.evaluation.run import tune
+    from decima.evaluation.tuning import tune
     from decima.learning import train_policy as train
     from decima.registry import load_policy, make_scheduler
     from decima.schedulers import Scheduler
@@ -74,7 +74,7 @@ _PLACES = {
     "run_episode": "simulator",
     "summary_table": "decima.evaluation.metrics",
     "train": "decima.learning:train_policy",
-    "tune": "decima.evaluation.run",
+    "tune": "decima.evaluation.tuning",
 }
 
 

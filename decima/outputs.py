@@ -1,4 +1,4 @@
-"""Output files: check paths before the work begins, write files atomically, escape texts for display and JSON."""
+"""Output files: check paths before the work begins, write files atomically, escape texts for JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import platform
 import shutil
 import signal
 import threading
-import unicodedata
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
@@ -23,7 +22,7 @@ from workloads.errors import DecimaError
 
 __all__ = [
     "LOCK", "OutputError", "atomic_path", "check_file", "folder_lock", "json_in_html", "json_text", "machine",
-    "make_folder", "missing_paths", "prepare_outputs", "remove_paths", "uninterrupted", "versions", "visible",
+    "make_folder", "missing_paths", "prepare_outputs", "remove_paths", "uninterrupted", "versions",
     "writing",
 ]  # fmt: skip
 
@@ -31,8 +30,6 @@ __all__ = [
 LOCK = "training.lock"
 #: Code point of a character that a browser could interpret as markup -> its escape in JSON.
 _ESCAPED = {ord(each): f"\\u{ord(each):04x}" for each in "<>&"}
-#: Unicode categories of invisible characters: control, format (such as right-to-left), line and paragraph separator.
-_UNSEEN = ("Cc", "Cf", "Zl", "Zp")
 
 
 class OutputError(DecimaError, OSError):
@@ -230,16 +227,6 @@ def _finite(value: Any) -> Any:
 def json_in_html(text: str) -> str:
     """Escape JSON so that it cannot end the script block of a page that contains it."""
     return text.translate(_ESCAPED)
-
-
-def visible(text: str) -> str:
-    """Escape invisible characters, such as escape codes of a terminal; line ends and tabs remain."""
-    return "".join(
-        char
-        if char in "\n\t" or unicodedata.category(char) not in _UNSEEN
-        else (f"\\x{ord(char):02x}" if ord(char) < 256 else f"\\u{ord(char):04x}")
-        for char in text
-    )
 
 
 def _prove_writable(path: Path) -> None:

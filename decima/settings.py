@@ -30,7 +30,6 @@ from workloads.declaration import described
 from workloads.errors import DecimaError, did_you_mean
 from workloads.quantities import build, quantities, to_outside
 from workloads.reading import read_bytes
-from workloads.sources import file_format
 
 __all__ = [
     "CLONING",
@@ -183,12 +182,12 @@ Settings = TypeVar("Settings", bound=Section)
 
 def first_problem(error: ValidationError, model: type[BaseModel] | None = None) -> str:
     """Describe the first validation error in one line: its place and the expected value, see ``first_error``."""
+    from workloads.validation import first_error
+
     first = error.errors()[0]
     if first["type"] == "extra_forbidden" and model is not None and issubclass(model, Section):
-        return file_format.first_error(
-            error, model, _keys_with_last_part(model, first["loc"][-1], first["input"])
-        )
-    return file_format.first_problem(error, model)
+        return first_error(error, model, _keys_with_last_part(model, first["loc"][-1], first["input"]))
+    return first_error(error, model)
 
 
 def _keys_with_last_part(model: type[Section], name: Any, value: Any) -> list[str]:

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from decima.evaluation import GridComparison
 from decima.evaluation.grid import Withholding
-from decima.evaluation.metrics import GRID_METRICS
+from decima.evaluation.grid_metrics import GRID_METRICS
 from decima.policy.threads import one_thread
 from decima.schedulers.grid import play
 from decima.show import style

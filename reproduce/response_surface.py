@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 import decima
 from decima.evaluation import Conditions
-from decima.registry import parameters
+from decima.schedulers.parameters import parameters
 from decima.schedulers.srpt_weights import has_effect
 from reproduce.common import Result
 

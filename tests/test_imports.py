@@ -1,6 +1,7 @@
-"""Imports of each command: slow modules of other projects, and number and lines of the modules of this project.
+"""Imports of commands and programs: slow modules of other projects, and number and lines of this project's modules.
 
-A quick command spends most of its time on imports. The limits are the numbers at the last change of this file.
+A quick command spends most of its time on imports, and a person who changes one thing reads what it loads. The limits
+are the numbers at the last change of this file.
 """
 
 import json
@@ -32,18 +33,18 @@ CHECKED = {"gymnasium", "numba", "numpy", "pydantic"}
 
 @cases(
     "command, needed, num_modules, num_lines",
-    ("--help", set(), 18, 3600),
-    ("compare --help", {"gymnasium", "numpy", "pydantic"}, 39, 7400),
-    ("train --help", set(), 18, 3600),
-    ("schedulers", {"gymnasium", "numba", "numpy", "pydantic", "rich"}, 37, 6700),
-    ("workload show", {"gymnasium", "numba", "numpy", "pydantic", "rich"}, 45, 8400),
-    (FAIR, COMPARE, 92, 18_300),
-    (f"{FAIR},decima", COMPARE, 113, 24_600),
-    ("compare --workload missing.json", COMPARE, 87, 17_700),
-    ("compare --checkpoint garbage.npz", COMPARE, 104, 22_500),
-    ("explain --policy garbage.npz", CHECKED, 66, 13_300),
-    ("train --set start=garbage.npz --set behaviour_cloning=null --out new", CHECKED, 76, 15_800),
-    ("deeprm compare --checkpoint garbage.npz", CHECKED, 42, 8_800),
+    ("--help", set(), 21, 3700),
+    ("compare --help", {"gymnasium", "numpy", "pydantic"}, 30, 5100),
+    ("train --help", set(), 11, 1700),
+    ("schedulers", {"gymnasium", "numpy", "pydantic", "rich"}, 27, 3600),
+    ("workload show", {"gymnasium", "numba", "numpy", "pydantic", "rich"}, 37, 6300),
+    (FAIR, COMPARE, 76, 14_000),
+    (f"{FAIR},decima", COMPARE, 104, 21_000),
+    ("compare --workload missing.json", COMPARE, 67, 12_400),
+    ("compare --checkpoint garbage.npz", COMPARE, 90, 17_600),
+    ("explain --policy garbage.npz", CHECKED, 58, 10_400),
+    ("train --set start=garbage.npz --set behaviour_cloning=null --out new", CHECKED, 69, 13_300),
+    ("deeprm compare --checkpoint garbage.npz", {"gymnasium", "numpy", "pydantic"}, 35, 6_500),
 )
 def test_a_command_imports_what_it_needs(
     command: str, needed: set[str], num_modules: int, num_lines: int, tmp_path: Path
@@ -55,8 +56,37 @@ def test_a_command_imports_what_it_needs(
     assert done.returncode == (2 if "missing" in command or "garbage" in command else 0), done.stderr
     modules: dict[str, str | None] = json.loads((tmp_path / "modules.json").read_text())
     assert SLOW & modules.keys() <= needed
+    check_size(modules, num_modules, num_lines)
+
+
+def check_size(modules: dict[str, str | None], num_modules: int, num_lines: int) -> None:
+    """Check number and lines of this project's modules among all modules, name -> file."""
     ours = [
         Path(str(file)) for name, file in modules.items() if name.split(".")[0] in ("decima", "simulator", "workloads")
     ]
     assert len(ours) <= num_modules
     assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in ours) <= num_lines
+
+
+EPISODE = """
+jobs = decima.batch_arrivals(decima.open_workload("tpch").profiles, num_jobs=2, seed=1)
+decima.run_episode(decima.ClusterConfig(num_executors=4), jobs, decima.make_scheduler({!r}))
+"""
+
+
+@cases(
+    "program, num_modules, num_lines",
+    (EPISODE.format("fair"), 49, 8_500),
+    (EPISODE.format("decima:general"), 68, 13_300),
+    ("decima.compare('fifo,fair', seeds=1, jobs=2, executors=5)", 61, 11_100),
+)
+def test_a_program_imports_what_it_needs(program: str, num_modules: int, num_lines: int) -> None:
+    code = f"""
+import decima, json, sys
+{program}
+print(json.dumps({{name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}}))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    modules: dict[str, str | None] = json.loads(done.stdout)
+    assert "torch" not in modules
+    check_size(modules, num_modules, num_lines)

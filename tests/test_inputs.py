@@ -25,12 +25,9 @@ CHECKED = "bytes or an open file of workloads.reading"
 ALLOWED: dict[str, dict[str, str]] = {
     "workloads/archive.py": {"zipfile.ZipFile(file)": CHECKED},
     "workloads/sources/alibaba.py": {"pd.read_csv(BytesIO(block)": CHECKED},
-    "simulator/cluster/alone_cache.py": {
-        "SHIPPED.read_text(": SHIPPED,
-        "(folder / name).read_bytes()": SOURCES,
-        "path.read_bytes()": SOURCES,
-    },
-    "decima/registry.py": {"Path(*schedulers.__path__": SOURCES},
+    "simulator/cluster/times_alone.py": {"SHIPPED.read_text(": SHIPPED},
+    "simulator/cluster/alone_cache.py": {"(folder / name).read_bytes()": SOURCES, "path.read_bytes()": SOURCES},
+    "decima/schedulers/entries.py": {"Path(__file__).parent.joinpath": SOURCES},
     "decima/schedulers/srpt_weights.py": {"Path(__file__).with_name('srpt_tuned.json')": SHIPPED},
     "workloads/spark/compression.py": {"gzip.GzipFile(fileobj=stream": CHECKED},
     "workloads/spark/logfile.py": {
@@ -53,7 +50,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "super().load(key)": "Numba's cache, in a folder of this user",
         "path.read_bytes()": SHIPPED,
     },
-    "decima/learning/checkpoint.py": {
+    "decima/learning/resume.py": {
         "zipfile.ZipFile(io.BytesIO(data))": CHECKED,
         "torch.load(io.BytesIO(data), map_location='cpu', weights_only=True)": CHECKED,
     },

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from simulator import ClusterConfig
-from simulator.cluster.alone_cache import SHIPPED, Known, cluster_text, content_digest, shipped
 from simulator.cluster.config import DECIMA_SIM
 from simulator.cluster.engine.solo import search_all
+from simulator.cluster.times_alone import SHIPPED, Known, cluster_text, content_digest, shipped
 from workloads import JobProfile, embedded_tpch, load_tpch
 
 EXECUTORS = (5, 8, 10, 12, 15, 16, 20, 24, 25, 30, 32, 40, 48, 50, 60, 64, 75, 80, 100, 150, 200)

@@ -8,8 +8,10 @@ from .arrivals import (
 )
 from .attributes import JobAttributes, Tenant
 from .carbon import Signal
+from .drawn_attributes import AttributeDistribution
 from .drift import Drift
 from .errors import DecimaError
+from .excerpt import Excerpt
 from .grid_jobs import DISTRIBUTIONS, JobDistribution, JobSets, draw_jobs
 from .job import (
     JobProfile,
@@ -32,7 +34,6 @@ from .sources.workload_writer import write_workload
 from .spark.eventlog import read_event_log
 from .spark.importing import SparkImport, import_event_logs
 from .spark.model import SparkModel
-from .transform import AttributeDistribution, Excerpt
 
 __all__ = [
     "DISTRIBUTIONS",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from workloads.drift import Drift
 
 __all__ = [
-    "JobSequence", "RandomStream", "WorkPrior", "batch_arrivals", "poisson_arrivals", "random_stream",
+    "JobSequence", "RandomStream", "WorkPrior", "batch_arrivals", "poisson_arrivals", "random_stream", "task_noise",
     "trace_arrivals",
 ]  # fmt: skip
 
@@ -62,6 +62,14 @@ def random_stream(seed: int, purpose: RandomStream, *path: int) -> np.random.Gen
     check_whole(purpose, "purpose", WorkloadError)
     # A list of numbers would be an ambiguous seed: NumPy pads lists with zeros and splits large numbers.
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(int(purpose), *path)))
+
+
+def task_noise(seed: int, job: int, num_tasks: int) -> NDArray[np.float32]:
+    """Draw the noise of a job's tasks, stage by stage: float32 [2, num_tasks], uniform on [0, 1).
+
+    The first row chooses the parallelism level, the second row the duration within a cell.
+    """
+    return random_stream(seed, RandomStream.TASK_DURATIONS, job).random((2, num_tasks), dtype=np.float32)
 
 
 @dataclass(frozen=True)

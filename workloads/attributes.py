@@ -30,7 +30,7 @@ class JobAttributes:
         weight: importance of the job's completion time, above 0.
         deadline_ms: time by which the job should complete, on the clock of the sequence, ms; infinite: no deadline.
         slack: the deadline as a multiple: time from the arrival to the deadline, divided by the estimated time of the
-            job alone on the cluster (``simulator.cluster.alone.deadlines_ms``); infinite: no deadline. Not together
+            job alone on the cluster (``simulator.cluster.config.deadlines_ms``); infinite: no deadline. Not together
             with ``deadline_ms``.
         tenant: name of the user, queue or pool that submits the job.
 

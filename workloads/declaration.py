@@ -6,24 +6,31 @@ Options of commands, keyword arguments, sections of YAML files and JSON are made
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from functools import wraps
 from importlib import import_module
 from numbers import Integral, Real
 from textwrap import fill
 from typing import Annotated, Any, TypeVar, cast, dataclass_transform
 
-from pydantic import BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, Strict, ValidationError
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    PlainValidator,
+    Strict,
+    ValidationError,
+)
 from pydantic.dataclasses import dataclass as validated_dataclass
 from pydantic.fields import FieldInfo
 from pydantic_core import core_schema
 
-from workloads.errors import ConfigError, DecimaError, described_value, did_you_mean, one_of, place_name
+from workloads.errors import ConfigError, DecimaError, described_value, did_you_mean, one_of
 
 __all__ = [
-    "Flag", "Named", "Number", "Text", "Whole", "declared", "described", "fields_of", "misplaced", "refusal",
+    "Flag", "Named", "Number", "Text", "Whole", "declared", "described", "fields_of", "instance_of",
 ]  # fmt: skip
 
 _T = TypeVar("_T")
@@ -48,6 +55,19 @@ def _plain(kind: type, convert: Callable[[Any], Any]) -> BeforeValidator:
 Whole = Annotated[int, Strict(), _plain(Integral, int)]
 Number = Annotated[float, Strict(), _plain(Real, float)]
 Flag = Annotated[bool, Strict()]
+
+
+def instance_of(place: str) -> PlainValidator:
+    """Return a validator of None and objects of a class, ``module:Class``, which is imported for objects only."""
+
+    def check(value: Any) -> Any:
+        if value is not None:
+            module, _, name = place.partition(":")
+            if not isinstance(value, getattr(import_module(module), name)):
+                raise ValueError(f"expected a value of the type {name}, got {described_value(value)}")
+        return value
+
+    return PlainValidator(check)
 
 
 @dataclass(frozen=True)
@@ -170,6 +190,8 @@ def declared(
             try:
                 validate(self, *args, **values)
             except ValidationError as invalid:
+                from workloads.validation import refusal
+
                 raise refusal(invalid, made, error) from None
 
         made.__init__ = validate_in_one_line
@@ -183,72 +205,3 @@ def declared(
         return cast("type[_Declared]", made)
 
     return declare
-
-
-#: Texts for the types of pydantic's errors; names in braces are the limits of the field.
-_EXPECTED = {
-    "int_type": "a whole number",
-    "missing_argument": "a value",
-    "too_short": "at least {min_length} value",
-    "too_long": "at most {max_length} values",
-    "float_type": "a number",
-    "bool_type": "true or false",
-    "string_type": "a text",
-    "tuple_type": "several values",
-    "finite_number": "a finite number",
-    "greater_than": "a number above {gt:g}",
-    "greater_than_equal": "a number of at least {ge:g}",
-    "less_than": "a number below {lt:g}",
-    "less_than_equal": "a number of at most {le:,.15g}",
-    "literal_error": "{expected}",
-    "is_instance_of": "a value of the type {class}",
-    "dataclass_type": "a value of the type {class_name}",
-}
-
-
-def refusal(
-    invalid: ValidationError, cls: Any, error: type[DecimaError], quantities: Iterable[Any] = ()
-) -> DecimaError:
-    """Return the first validation error as an error of one line: the setting, what is expected, and the value.
-
-    Args:
-        cls: class that was built.
-        error: type of the error, unless a file or text is malformed, whose own error then stays.
-        quantities: quantities in whose names and units the values were given, see ``workloads.quantities``.
-    """
-    first = invalid.errors(include_url=False)[0]
-    place, value, limits = list(first["loc"]), first["input"], first.get("ctx", {})
-    if place and isinstance(place[0], int):  # a positional argument
-        place[0] = [each.name for each in fields(cls) if not each.kw_only][place[0]]
-    for quantity in quantities:
-        depth = len(quantity.path)
-        if tuple(place[:depth]) == quantity.path:
-            place[:depth] = [quantity.name]
-            if quantity.is_time and isinstance(value, Real) and not isinstance(value, bool):
-                value = float(value) / 1000
-                limits = {
-                    name: each / 1000 if isinstance(each, Real) else each for name, each in limits.items()
-                }
-    match first["type"]:
-        case "value_error":
-            given = limits["error"]
-            if isinstance(given, DecimaError) and (type(given) is not ConfigError or not place):
-                return given
-            return misplaced(error, place_name(place), str(given))
-        case "missing":
-            problem = "expected a value"
-        case "unexpected_keyword_argument":
-            known = list(fields_of(cls))
-            problem = f"unknown key{did_you_mean(place[-1], known)}, expected {', '.join(known)}"
-        case kind:
-            expected = _EXPECTED.get(kind, first["msg"].replace("Input should be ", "")).format(**limits)
-            hint = did_you_mean(value, re.findall(r"'([^']*)'", limits.get("expected", "")))
-            problem = f"expected {expected}, got {described_value(value)}{hint}"
-    return misplaced(error, place_name(place), problem)
-
-
-def misplaced(error: type[DecimaError], place: str, problem: str) -> DecimaError:
-    """Return an error whose message begins with the setting, which is its ``place``."""
-    made = error(f"{place}: {problem}" if place else problem)
-    made.place = place
-    return made

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable
 
 #: Maximum number of characters of a shown text.
 _LONGEST = 60
+#: Unicode categories of invisible characters: control, format (such as right-to-left), line and paragraph separator.
+_UNSEEN = ("Cc", "Cf", "Zl", "Zp")
 
 
 def plain_text(text: str) -> str:
@@ -27,3 +30,13 @@ def number_text(number: float) -> str:
 def numbers_text(numbers: Iterable[float]) -> str | None:
     """Format numbers separated by commas; None without numbers."""
     return ",".join(map(number_text, numbers)) or None
+
+
+def visible(text: str) -> str:
+    """Escape invisible characters, such as escape codes of a terminal; line ends and tabs remain."""
+    return "".join(
+        char
+        if char in "\n\t" or unicodedata.category(char) not in _UNSEEN
+        else (f"\\x{ord(char):02x}" if ord(char) < 256 else f"\\u{ord(char):04x}")
+        for char in text
+    )

@@ -49,6 +49,18 @@ class SchedulingError(DecimaError, RuntimeError):
     """The cluster cannot carry out a decision, or the episode cannot go on. The message is one line."""
 
 
+class PartError(DecimaError, ValueError):
+    """A custom class cannot be used. The message is one line that names the class."""
+
+
+class PolicyFileError(DecimaError, ValueError):
+    """An invalid policy file. The message is one line that names the file and what was expected."""
+
+
+class NotFiniteError(DecimaError, ArithmeticError):
+    """A probability, loss or gradient is not finite. The message is one line that names the number."""
+
+
 class CompareError(DecimaError, ValueError):
     """Invalid comparison. The message is one line."""
 

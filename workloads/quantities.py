@@ -19,7 +19,7 @@ from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from workloads.declaration import Text, fields_of, misplaced, refusal
+from workloads.declaration import Text, fields_of
 from workloads.errors import ConfigError, DecimaError, did_you_mean
 
 __all__ = ["NEVER", "Quantity", "build", "changed", "groups", "outside_name", "quantities", "to_outside"]
@@ -201,12 +201,16 @@ def build(
             elif key in whole and not is_group:
                 put(whole[key], item)  # of a wrong type, which validation refuses
             else:
+                from workloads.validation import misplaced
+
                 hint, expected = did_you_mean(key, possible), ", ".join(possible)
                 raise misplaced(error, key, f"unknown key{hint}, expected {expected}")
     try:
         validator = cls.__pydantic_validator__  # type: ignore[attr-defined]
         return cast("_T", validator.validate_python(inside))
     except ValidationError as invalid:
+        from workloads.validation import refusal
+
         raise refusal(invalid, cls, error, known.values()) from None
 
 

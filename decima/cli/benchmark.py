@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from decima.cli.console import command_line, progress, report
+from decima.cli.console import command_line, report
 from decima.cli.options import (
     FILE,
     FOLDER,
@@ -20,6 +20,7 @@ from decima.cli.options import (
     option,
     out_option,
 )
+from decima.cli.progress import progress
 
 
 @click.command(context_settings={"show_default": True})

@@ -10,17 +10,7 @@ from typing import Any, Literal
 import click
 
 from decima.cli.conditions import SettingsCommand, conditions_named, options_without_effect
-from decima.cli.console import (
-    INTERRUPTED,
-    PATIENCE_S,
-    OnProgress,
-    command_line,
-    end,
-    make_console,
-    print_line,
-    progress,
-    report,
-)
+from decima.cli.console import INTERRUPTED, command_line, end, make_console, print_line, report
 from decima.cli.options import (
     AT_LEAST_ONE,
     FLAG,
@@ -38,6 +28,7 @@ from decima.cli.options import (
     refuse_without_effect,
     secondary,
 )
+from decima.cli.progress import PATIENCE_S, OnProgress, progress
 from decima.evaluation import DEFAULT_SCHEDULERS, MOVING_DELAY, SCHEDULERS_THAT_PACK
 
 MEASURED_DELAY = (
@@ -211,7 +202,7 @@ def compare(
                 page = comparison_page(comparison, shown.tables, shown.notes, command)
                 path.write_text(page, encoding="utf-8", errors="replace")
         if trace_file is not None:
-            from decima.evaluation.run import decisions
+            from decima.evaluation.decisions import decisions
             from decima.show.trace_events import write_trace_events
 
             seed = min(comparison.finished)

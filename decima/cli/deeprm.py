@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from decima.cli.conditions import SettingsCommand
-from decima.cli.console import PATIENCE_S, Commands, command_line, progress, report
+from decima.cli.console import Commands, command_line, report
 from decima.cli.options import (
     AT_LEAST_ONE,
     COMPARISON_SEED,
@@ -23,6 +23,7 @@ from decima.cli.options import (
     refuse_without_effect,
     secondary,
 )
+from decima.cli.progress import PATIENCE_S, progress
 from decima.cli.train import (
     DEVICE,
     explain,

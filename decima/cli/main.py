@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from types import FrameType
 from typing import NoReturn
@@ -25,13 +26,13 @@ COMMANDS = {
     "deeprm": "deeprm:deeprm",
     "explain": "compare:explain",
     "plot": "search:plot",
-    "replay": "serve:replay",
-    "replay-live": "serve:replay_live",
-    "report": "serve:report_live",
+    "replay": "replay:replay",
+    "replay-live": "replay:replay_live",
+    "report": "replay:report_live",
     "reproduce": "main:reproduce",
     "schedulers": "compare:schedulers",
     "serve": "serve:serve",
-    "spark": "serve:spark",
+    "spark": "spark:spark",
     "train": "train:train",
     "train-estimator": "workload:train_estimator",
     "tune": "search:tune",
@@ -43,23 +44,22 @@ RETRY_S = 0.02
 _FINALISERS = ("__del__", "_exitfunc", "_exit_function")
 
 
-class _CommandsOnDemand(OneLineErrors):
-    """Group of ``COMMANDS``."""
+class _Commands(Mapping[str, click.Command]):
+    """The commands by their names, imported when they are looked up."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the module of a command, and return the command; None for an unknown name."""
-        if cmd_name not in COMMANDS:
-            return None
-        module, _, function = COMMANDS[cmd_name].partition(":")
+    def __getitem__(self, name: str) -> click.Command:
+        module, _, function = COMMANDS[name].partition(":")
         command: click.Command = getattr(import_module(f"decima.cli.{module}"), function)
         return command
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
 
-@click.group(cls=_CommandsOnDemand)
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+@click.group(cls=OneLineErrors, commands=_Commands())
 @click.version_option(package_name="decima", message="decima %(version)s")
 @click.option(
     "--allow-parts",

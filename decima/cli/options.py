@@ -194,7 +194,8 @@ class WorkersType(click.ParamType):  # type: ignore[type-arg]  # generic in newe
         self, value: int | str, param: click.Parameter | None, ctx: click.Context | None
     ) -> int | str:
         """Return a number of processes, or a text that specifies Ray actors."""
-        from decima.workers.pool import WorkerError, check_workers
+        from decima.workers import WorkerError
+        from decima.workers.pool import check_workers
 
         try:
             return check_workers(value)
@@ -255,13 +256,15 @@ def guarantee_options(what: str) -> Option:
     )
 
 
-def guarantees_named(options: dict[str, Any]) -> Guarantees:
-    """Remove the values of ``guarantee_options`` from the options of a command, and return the guarantees."""
+def guarantees_named(options: dict[str, Any]) -> Guarantees | None:
+    """Remove the values of ``guarantee_options`` from the options of a command, and return the guarantees, if any."""
+    texts = {what: options.pop(what) for what in ("floor", "ceiling")}
+    factor = options.pop("no_later_than")
+    if factor is None and set(texts.values()) == {None}:
+        return None
     from decima.schedulers.guarantees import Guarantees, parse_shares
 
-    texts = {what: options.pop(what) for what in ("floor", "ceiling")}
     shares = {what: {} if text is None else parse_shares(text, what) for what, text in texts.items()}
-    factor = options.pop("no_later_than")
     return Guarantees(**shares, no_later_than=math.inf if factor is None else factor)
 
 

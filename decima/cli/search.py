@@ -10,7 +10,7 @@ import click
 
 from decima.cli.compare import on_compile
 from decima.cli.conditions import SettingsCommand, conditions_named, options_without_effect
-from decima.cli.console import PATIENCE_S, command_line, progress, report
+from decima.cli.console import command_line, report
 from decima.cli.options import (
     AT_LEAST_ONE,
     FOLDER,
@@ -24,6 +24,7 @@ from decima.cli.options import (
     out_option,
     refuse_without_effect,
 )
+from decima.cli.progress import PATIENCE_S, progress
 
 if TYPE_CHECKING:
     pass

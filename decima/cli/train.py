@@ -13,15 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from decima.cli.console import (
-    INTERRUPTED,
-    command_line,
-    command_words,
-    end,
-    make_console,
-    print_line,
-    progress,
-)
+from decima.cli.console import INTERRUPTED, command_line, command_words, end, make_console, print_line
 from decima.cli.options import (
     FLAG,
     PATH,
@@ -34,6 +26,8 @@ from decima.cli.options import (
     workload_named,
     workload_options,
 )
+from decima.cli.progress import progress
+from workloads.display import visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -146,7 +140,7 @@ def train(context: click.Context, /, device: str, workers: int | str | None, **o
         load_actor(config.start)  # raises before PyTorch is imported
 
     from decima.learning.cluster.train import train_policy
-    from decima.workers.pool import available_cpus
+    from decima.workers import available_cpus
 
     against, note = (
         "tuned weighted fair",
@@ -287,7 +281,6 @@ def explain(settings: Section, source: object, metrics: Mapping[str, str]) -> No
     """Print all settings with their values in a file or recipe, and all metrics."""
     from rich.table import Table
 
-    from decima.outputs import visible
     from decima.settings import describe_settings
 
     console = make_console()

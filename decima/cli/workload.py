@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from decima.cli.console import PATIENCE_S, Commands, make_console, print_line, progress
+from decima.cli.console import Commands, make_console, print_line
 from decima.cli.options import (
     ABOVE_ZERO,
     ANY_NUMBER,
@@ -27,6 +27,7 @@ from decima.cli.options import (
     option,
     with_options,
 )
+from decima.cli.progress import PATIENCE_S, progress
 from workloads.display import count_text
 from workloads.errors import number_in
 
@@ -34,10 +35,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from decima.evaluation.spark.logged_jobs import HeldOut
+    from workloads.excerpt import Excerpt
     from workloads.job import JobProfile
     from workloads.sources.workload_file import Workload
     from workloads.spark.model import SparkModel
-    from workloads.transform import Excerpt
 
 LEVELS = Numbers("whole numbers from 1, such as 5,10,20", int, least=1)
 #: Maximum number of profiles that ``show`` prints.
@@ -257,8 +258,8 @@ def _write_trace(
     out: Path, library: bool, options: dict[str, Any], read: Callable[[Excerpt], Workload]
 ) -> None:
     from decima.outputs import check_file
+    from workloads.excerpt import Excerpt
     from workloads.sources.workload_writer import write_workload
-    from workloads.transform import Excerpt
 
     check_file(out)
     taken = read(Excerpt(**{name: value for name, value in options.items() if value is not None}))

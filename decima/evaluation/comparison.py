@@ -14,42 +14,30 @@ from numpy.typing import NDArray
 
 from decima import evaluation
 from decima.evaluation.conditions import CompareError, Conditions
-from decima.evaluation.fairness import TENANT_METRICS, tenant_metrics
-from decima.evaluation.metrics import METRICS, RELATIVE, SHOWN, ShownMetric, compare_metrics, summarise
-from decima.evaluation.run import (
-    ComparisonPlan,
-    EpisodeResult,
-    best_for_all,
-    compile_parts,
-    count_differences,
-    run_item,
-    sweep_item,
+from decima.evaluation.metrics import (
+    METRICS,
+    RELATIVE,
+    SHOWN,
+    TENANT_METRICS,
+    ShownMetric,
+    compare_metrics,
+    summarise,
 )
-from decima.evaluation.variants import (
-    ALPHAS,
-    GRIDS,
-    HINDSIGHT,
-    TUNED,
-    TUNED_ONCE,
-    check_tenants,
-    guarantee_entry,
-    tuned_once,
-    weighted_fair,
-    with_guarantees,
-)
-from decima.outputs import json_text, versions
-from decima.registry import ANY_POLICY, FALLBACK, LEARNED, policy_named
+from decima.evaluation.run import ComparisonPlan, EpisodeResult, compile_parts, run_item
+from decima.evaluation.variants import ALPHAS, GRIDS, HINDSIGHT, TUNED, TUNED_ONCE, tuned_once, weighted_fair
+from decima.registry import ANY_POLICY, FALLBACK, LEARNED, policy_named, split_guarantees
 from decima.schedulers.base import Kind
-from decima.schedulers.guarantees import NO_GUARANTEES, Guarantees, split_guarantees
-from decima.workers.pool import available_cpus, make_workers
-from simulator.cluster.deadlines import deadlines_ms
-from simulator.cluster.engine.solo import TimeAlone, times_alone
+from decima.workers import available_cpus
+from decima.workers.pool import make_workers
+from simulator.cluster.config import deadlines_ms
 from simulator.cluster.record import of_known, ratio
+from simulator.cluster.times_alone import TimeAlone, times_alone
 from workloads.display import count_text
 from workloads.errors import check_one_of, check_whole
 
 if TYPE_CHECKING:
     from decima.registry import SchedulerLike
+    from decima.schedulers.guarantees import Guarantees
     from simulator.cluster.episode import DecidesStages
     from simulator.cluster.record import EpisodeRecord
 
@@ -121,7 +109,7 @@ class Comparison:
         num_training: int = 6,
         keep: bool = True,
         show: Sequence[str] = (),
-        guarantees: Guarantees = NO_GUARANTEES,
+        guarantees: Guarantees | None = None,
     ) -> None:
         named = schedulers if isinstance(schedulers, Mapping) else _by_name(schedulers)
         objects = {
@@ -145,12 +133,20 @@ class Comparison:
                         FALLBACK if policy is None else plain[spec].replace(LEARNED, f"{LEARNED}:{policy}")
                     )
                     specs[name] = spec.replace(plain[spec], decides, 1)
-        specs = with_guarantees(specs, guarantees)
+        if guarantees or any(split_guarantees(spec)[1] for spec in specs.values()):
+            from decima.evaluation.guarantee_metrics import check_tenants, with_guarantees
+
+            specs = with_guarantees(specs, guarantees)
+            check_tenants(conditions, specs.values())
         self.conditions, self.schedulers, self.policy, self.alphas = conditions, specs, policy, tuple(alphas)
         self.shown = tuple(SHOWN[check_one_of(name, SHOWN, "show", CompareError)] for name in show)
         self.compared_by = self.shown[0] if self.shown else "mean_jct_s"
         grids = GRIDS | {"weighted-fair": tuple(map(weighted_fair, self.alphas))}
-        further = None if set(self.shown).isdisjoint(TENANT_METRICS) else tenant_metrics
+        further = None
+        if not set(self.shown).isdisjoint(TENANT_METRICS):
+            from decima.evaluation.fairness import tenant_metrics
+
+            further = tenant_metrics
         self._plan = ComparisonPlan(conditions, specs, objects, grids, further)
         self.kinds = {
             name: Kind.RULE
@@ -163,7 +159,6 @@ class Comparison:
             for name, spec in specs.items()
             if (file := policy_named(spec)) is not None
         }
-        check_tenants(conditions, specs.values())
         self._tuned_once = tuple(
             dict.fromkeys(TUNED[spec].name for spec in specs.values() if tuned_once(spec))
         )
@@ -250,8 +245,10 @@ class Comparison:
     @property
     def tuned(self) -> dict[str, str]:
         """Scheduler that is tuned once -> its best setting on the training sequences; empty before these have run."""
-        if len(self._sweeps) < len(self._tuned_once) * len(self.training_seeds):
+        if not self._tuned_once or len(self._sweeps) < len(self._tuned_once) * len(self.training_seeds):
             return {}
+        from decima.evaluation.tuning import best_for_all
+
         # In the order of the seeds, so that rounding does not depend on the workers.
         return {
             family: best_for_all(
@@ -324,7 +321,7 @@ class Comparison:
         """Quality of the times alone in the finished experiments, as numbers.
 
         ``jobs``: all jobs; ``estimated``: jobs whose time alone is an estimate; ``error``: relative error that 95 % of
-        the estimates stay within, see ``simulator.cluster.engine.solo.TimeAlone``.
+        the estimates stay within, see ``simulator.cluster.times_alone.TimeAlone``.
         """
         self.find_times_alone()
         errors = [time_alone.error for seed in self.finished for time_alone in self._alone[seed]]
@@ -441,12 +438,16 @@ class Comparison:
             See ``count_differences``.
         """
         seed = min(self.finished)
+        from decima.evaluation.decisions import count_differences
+
         return count_differences(
             self.conditions, seed, self.scheduler(name, seed), self._plan.make(rule, seed)
         )
 
     def to_json(self, **extra: Any) -> str:
         """Return the results and further entries as JSON, seconds; equal settings give equal text, bit for bit."""
+        from decima.outputs import json_text, versions
+
         content = {
             **self.conditions.to_dict(),
             "seeds": self.finished,
@@ -479,6 +480,8 @@ class Comparison:
             entry |= {name: int(runs[name].sum()) for name in ("decisions", "guarded")}
             entry["outside_training"] = self.misfits[scheduler]
         if split_guarantees(spec)[1]:
+            from decima.evaluation.guarantee_metrics import guarantee_entry
+
             entry["guarantees"] = guarantee_entry(runs)
         if tuned_once(spec):
             entry["setting"] = self.tuned.get(TUNED[spec].name)
@@ -517,9 +520,12 @@ def run_comparisons(
     plans = [comparison._plan for comparison in comparisons]
     on_step(next(done), total)
     with make_workers(plans, workers, max(len(training), num_items), works_along=True) as pool:
-        for index, family, seed, objective_ms in pool.map(sweep_item, training):
-            comparisons[index]._sweeps[family, seed] = objective_ms
-            on_step(next(done), total)
+        if training:
+            from decima.evaluation.tuning import sweep_item
+
+            for index, family, seed, objective_ms in pool.map(sweep_item, training):
+                comparisons[index]._sweeps[family, seed] = objective_ms
+                on_step(next(done), total)
         tuned = [comparison.tuned for comparison in comparisons]
         items = [
             (index, *item)

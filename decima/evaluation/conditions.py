@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import numpy as np
 from pydantic import BeforeValidator, Field, InstanceOf
@@ -21,15 +21,16 @@ from workloads.arrivals import (
     poisson_arrivals,
     random_stream,
 )
-from workloads.declaration import Number, Text, Whole, declared, described
-from workloads.drift import Drift
+from workloads.declaration import Number, Text, Whole, declared, described, instance_of
+from workloads.drawn_attributes import NOTHING_DRAWN, AttributeDistribution
 from workloads.errors import LONGEST_MS, CompareError, check_all
 from workloads.job import JobProfile
 from workloads.quantities import quantities, to_outside
-from workloads.scaling import uniform_memory
 from workloads.sources.open import EMBEDDED, open_workload
 from workloads.sources.workload_file import Workload
-from workloads.transform import NOTHING_DRAWN, AttributeDistribution
+
+if TYPE_CHECKING:
+    from workloads.drift import Drift
 
 __all__ = ["SETTINGS", "TRAINING_OFFSET", "CompareError", "Conditions", "Sampling"]
 
@@ -58,6 +59,14 @@ def as_workload(jobs: Any) -> Workload:
     return Workload(check_all(jobs, JobProfile, "workload", CompareError), None, "own")
 
 
+if TYPE_CHECKING:
+    _Drift = Drift | None
+else:
+    _Drift = Annotated[
+        Any,
+        instance_of("workloads.drift:Drift"),
+        Text("AT:RATE[:WORKLOAD]", "workloads.sources.open:open_drift", attrgetter("text")),
+    ]
 _Length = Annotated[Number, Field(gt=0, le=LONGEST_MS)]
 
 
@@ -85,10 +94,7 @@ class Sampling:
         "Memory demand of tasks: the workload's own, or uniformly drawn from (0, 1] for each stage.",
         kw_only=True,
     )
-    drift: Annotated[
-        InstanceOf[Drift] | None,
-        Text("AT:RATE[:WORKLOAD]", "workloads.sources.open:open_drift", attrgetter("text")),
-    ] = described(
+    drift: _Drift = described(
         None,
         "Change of Poisson arrivals: from AT seconds on, the arrival rate is multiplied by RATE, and jobs are "
         "drawn from WORKLOAD (any form of --workload) if it is given.",
@@ -202,7 +208,11 @@ class Conditions(Sampling):
     def draw(self, seed: int, interval_ms: float) -> JobSequence:
         """Return the job sequence of a seed with another mean time between arrivals, ms."""
         sequence = self.attributes.draw(self._draw(seed, interval_ms))
-        return uniform_memory(sequence) if self.memory_demand == "uniform" else sequence
+        if self.memory_demand == "own":
+            return sequence
+        from workloads.scaling import uniform_memory
+
+        return uniform_memory(sequence)
 
     def _draw(self, seed: int, interval_ms: float) -> JobSequence:
         if self.window_ms is not None:

@@ -14,16 +14,16 @@ import torch
 from numpy.typing import NDArray
 
 from decima.evaluation.conditions import CompareError, Conditions
+from decima.evaluation.decisions import effect_of, replay
+from decima.evaluation.guarantee_metrics import check_tenants
 from decima.evaluation.metrics import Interval, mean_interval
-from decima.evaluation.run import effect_of, replay
-from decima.evaluation.variants import check_tenants
 from decima.outputs import json_text
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.files import load_policy
 from decima.policy.policy import Policy
 from decima.policy.scheduler import Featurizer, NeuralScheduler
 from decima.registry import make_scheduler
-from decima.schedulers.guarantees import NO_GUARANTEES, Guarantees, guarded
+from decima.schedulers.guarantees import Guarantees, guarded
 from decima.schedulers.guarded import Guarded
 from simulator.cluster.base import BaseCluster
 from simulator.cluster.episode import DecidesStages
@@ -133,7 +133,7 @@ def explain(
     differing: bool = False,
     rule: str = "srpt",
     futures: int = FUTURES,
-    guarantees: Guarantees = NO_GUARANTEES,
+    guarantees: Guarantees | None = None,
     overruled: bool = False,
 ) -> Explanation:
     """Explain the first decision of a policy in the first experiment that meets the conditions below.
@@ -152,9 +152,11 @@ def explain(
         SchedulerError: the rule or a tenant does not exist.
     """
     network = load_policy(policy)
-    scheduler = guarded(NeuralScheduler(network), guarantees)
+    scheduler: DecidesStages = NeuralScheduler(network)
     other = make_scheduler(rule, conditions.seed)
-    check_tenants(conditions, [guarantees.suffix])
+    if guarantees:
+        scheduler = guarded(scheduler, guarantees)
+        check_tenants(conditions, [guarantees.suffix])
     if overruled:
         decision, at_ms = _overruled_first(conditions, scheduler, decision, at_ms), 0.0
     if differing:

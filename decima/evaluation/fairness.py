@@ -23,10 +23,7 @@ from simulator.cluster.faults import NO_FAULTS
 from simulator.cluster.record import EpisodeRecord
 from workloads.arrivals import JobSequence
 
-__all__ = ["TENANT_METRICS", "finish_time_fairness", "jains_index", "tenant_metrics"]
-
-#: Metrics that ``tenant_metrics`` returns.
-TENANT_METRICS = ("unfairness", "jain")
+__all__ = ["finish_time_fairness", "jains_index", "tenant_metrics"]
 
 
 def tenant_metrics(record: EpisodeRecord) -> dict[str, float]:

@@ -19,10 +19,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from decima import policy
-from decima.evaluation.metrics import GRID_METRICS, ShownMetric, compare_metrics
+from decima.evaluation.grid_metrics import GRID_METRICS
+from decima.evaluation.metrics import ShownMetric, compare_metrics
 from decima.outputs import json_text, versions
 from decima.policy.grid_config import MAX_STEPS, GridJobs
-from decima.policy.parts import PartError, build_part
+from decima.policy.parts import build_part
 from decima.schedulers.grid import (
     GRID_SCHEDULERS,
     GridRandomChoice,
@@ -35,7 +36,15 @@ from simulator.grid.config import PAPER, GridConfig
 from simulator.grid.grid import Grid
 from simulator.grid.record import GridRecord
 from workloads.arrivals import RandomStream, random_stream
-from workloads.errors import CompareError, SchedulerError, WorkloadError, is_custom, number_in, whole_in
+from workloads.errors import (
+    CompareError,
+    PartError,
+    SchedulerError,
+    WorkloadError,
+    is_custom,
+    number_in,
+    whole_in,
+)
 from workloads.grid_jobs import DISTRIBUTIONS, JobSets
 from workloads.quantities import build, quantities
 

@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from simulator.cluster.record import EpisodeRecord
-    from simulator.grid.record import GridRecord
 
 __all__ = [
-    "GRID_METRICS", "METRICS", "RELATIVE", "SHOWN", "Interval", "Metric", "ShownMetric", "bootstrap_interval", "ci95",
+    "METRICS", "RELATIVE", "SHOWN", "TENANT_METRICS", "Interval", "Metric", "ShownMetric", "bootstrap_interval", "ci95",
     "compare_metrics", "mean_interval", "measure", "metrics_of", "paired_change", "summarise", "summary_table",
 ]  # fmt: skip
 
@@ -159,7 +158,7 @@ def _percentile(percent: int) -> Metric:
 
 
 def _takes_episodes(record: EpisodeRecord) -> float:
-    """Return NaN: the metric takes further episodes, see ``decima.evaluation.fairness`` and ``variants``."""
+    """Return NaN: the metric takes further episodes, see ``decima.evaluation.fairness`` and ``guarantee_metrics``."""
     return math.nan
 
 
@@ -179,7 +178,7 @@ def _takes_episodes(record: EpisodeRecord) -> float:
 #: * ``unfairness``, ``jain``: largest finish-time fairness of a tenant, and Jain's index of the tenants' finish-time
 #:   fairness, see ``decima.evaluation.fairness``; NaN unless they are shown, or with fewer than two tenants.
 #: * ``overruled``: decisions that guarantees changed. ``late_jobs``, ``latest_ratio``, ``lateness_s``,
-#:   ``below_floor_s``, ``above_ceiling``: whether they were kept, see ``decima.evaluation.variants``; NaN without.
+#:   ``below_floor_s``, ``above_ceiling``: whether they were kept, see ``decima.evaluation.guarantee_metrics``.
 METRICS: dict[str, Metric] = {
     "mean_jct_s": Metric(
         "Mean JCT", ".1f", lambda record: record.mean_jct_ms / 1000, interval=True, name="mean"
@@ -221,68 +220,19 @@ METRICS: dict[str, Metric] = {
     "below_floor_s": Metric("Below floor", ".1f", _takes_episodes, name="below-floor", is_tail=True),
     "above_ceiling": Metric("Above ceiling", ".1f", _takes_episodes, name="above-ceiling", is_tail=True),
 }
+#: Metrics of ``decima.evaluation.fairness``.
+TENANT_METRICS = ("unfairness", "jain")
 #: Name for ``--show`` -> column of ``runs``.
 SHOWN = {metric.name: column for column, metric in METRICS.items() if metric.name}
 
 
-def _grid_completion(record: GridRecord) -> NDArray[np.float64]:
-    """Return the completion time of each job, float64 [N, J]; NaN for padding.
-
-    Jobs that are not booked when the episode ends count as finished at that time.
-    """
-    ended = record.clock[:, None] - record.jobs.enter
-    completion = np.where(record.start >= 0, record.completion, ended)
-    return np.where(record.is_job, completion, np.nan)
-
-
-#: Column of the results on DeepRM's grid -> metric. ``Metric.of`` maps the record of N job sets to float64 [N, J], with
-#: a value for each job, or to float64 [N].
-GRID_METRICS: dict[str, Metric] = {
-    "slowdown": Metric(
-        "Slowdown",
-        ".2f",
-        lambda record: _grid_completion(record) / np.maximum(record.jobs.duration, 1),
-        per_job=True,
-        interval=True,
-        meaning="completion time over duration, mean over jobs",
-    ),
-    "completion": Metric(
-        "Completion time (steps)",
-        ".2f",
-        _grid_completion,
-        per_job=True,
-        interval=True,
-        meaning="steps from entering to finishing, mean over jobs",
-    ),
-    "waiting": Metric(
-        "Waiting time (steps)",
-        ".2f",
-        lambda record: _grid_completion(record) - record.jobs.duration,
-        per_job=True,
-        interval=True,
-        meaning="steps from entering to starting, mean over jobs",
-    ),
-    "makespan": Metric(
-        "Makespan (steps)",
-        ".2f",
-        lambda record: record.makespan,
-        interval=True,
-        meaning="steps until all jobs are finished",
-    ),
-    "utilisation": Metric(
-        "Utilisation",
-        ".2f",
-        lambda record: record.utilisation,
-        more_is_better=True,
-        interval=True,
-        meaning="share of all units in use until then",
-    ),
-}
-
-
 def metrics_of(runs: pd.DataFrame) -> Mapping[str, Metric]:
     """Return the metrics of tidy results: ``GRID_METRICS`` if they have job sets of DeepRM's grid, else ``METRICS``."""
-    return GRID_METRICS if "set" in runs else METRICS
+    if "set" not in runs:
+        return METRICS
+    from decima.evaluation.grid_metrics import GRID_METRICS
+
+    return GRID_METRICS
 
 
 def measure(record: EpisodeRecord, without: Container[str] = ()) -> dict[str, float]:

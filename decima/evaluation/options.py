@@ -14,7 +14,6 @@ from decima.evaluation import DEFAULT_SCHEDULERS, RULES_FOR, SCHEDULERS_THAT_PAC
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import SETTINGS, CompareError, Conditions, as_workload
 from decima.registry import LEARNED, split_names
-from decima.schedulers.guarantees import Guarantees
 from workloads.errors import did_you_mean
 from workloads.quantities import build
 from workloads.sources.open import EMBEDDED
@@ -161,6 +160,13 @@ def compare(
     conditions = make_conditions(**settings)
     metrics = show.split(",") if isinstance(show, str) else show or ()
     chosen = choose_schedulers(conditions, schedulers, checkpoint, metrics[0] if metrics else "mean")
+    guarantees = None
+    if floor or ceiling or no_later_than is not None:
+        from decima.schedulers.guarantees import Guarantees
+
+        guarantees = Guarantees(
+            floor or {}, ceiling or {}, math.inf if no_later_than is None else no_later_than
+        )
     comparison = Comparison(
         conditions,
         chosen.schedulers,
@@ -168,9 +174,7 @@ def compare(
         num_training=training,
         keep=False,
         show=metrics,
-        guarantees=Guarantees(
-            floor or {}, ceiling or {}, math.inf if no_later_than is None else no_later_than
-        ),
+        guarantees=guarantees,
     )
     comparison.run(workers)
     return comparison.runs

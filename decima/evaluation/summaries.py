@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from decima.evaluation.variants import GRIDS, TUNED_ONCE
 from decima.policy.shipped import SHIPPED
-from decima.registry import LEARNED, SCHEDULERS, TUNED_RULES, UNGUARDED, signature, summary
+from decima.registry import LEARNED, SCHEDULERS, UNGUARDED
+from decima.schedulers.entries import TUNED_RULES, signature, summary
 
 __all__ = ["scheduler_summaries"]
 

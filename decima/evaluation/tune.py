@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from decima.evaluation.conditions import TRAINING_OFFSET, CompareError, Conditions
 from decima.evaluation.metrics import METRICS, SHOWN
 from decima.evaluation.run import compile_parts, run_scheduler
-from decima.registry import parameters
+from decima.schedulers.parameters import parameters
 from decima.schedulers.srpt_weights import has_effect
-from decima.workers.pool import Workers, available_cpus, make_workers, map_in_order
+from decima.workers import available_cpus
+from decima.workers.pool import Workers, make_workers, map_in_order
 from workloads.errors import check_one_of
 
 __all__ = ["TunedRule", "scheduler_name", "tune_rule"]

@@ -24,10 +24,8 @@ from decima.learning.card import BEFORE, policy_card, previous_trainings
 from decima.learning.checkpoint import (
     Best,
     Checkpoint,
-    check_same_run,
     copy_state,
     copy_weights,
-    load_checkpoint,
     load_weights,
     save_checkpoint,
 )
@@ -50,10 +48,10 @@ from decima.outputs import (
     uninterrupted,
 )
 from decima.policy.archive import POLICY
-from decima.policy.parts import NotFiniteError
 from decima.policy.threads import keep_memory, one_thread
 from decima.settings import TRAINING, DivergedError, Progress, TrainingError, silent
 from decima.workers.pool import Workers, check_workers, make_workers, map_in_order
+from workloads.errors import NotFiniteError
 from workloads.reading import read_bytes
 
 if TYPE_CHECKING:
@@ -467,6 +465,8 @@ class TrainingLoop(ABC, Generic[Config]):
         }
 
     def _restore(self, path: Path) -> None:
+        from decima.learning.resume import check_same_run, load_checkpoint
+
         checkpoint = load_checkpoint(path)
         config = self.config.model_dump(mode="json")
         check_same_run(path, checkpoint.config, config, checkpoint.iteration)

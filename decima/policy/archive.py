@@ -15,12 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
 
-from decima.outputs import atomic_path
-from decima.policy.parts import PolicyFileError
 from workloads.archive import read_arrays
-from workloads.errors import WorkloadError
+from workloads.errors import PolicyFileError, WorkloadError
 from workloads.reading import parse_json
-from workloads.sources.file_format import first_problem
 
 __all__ = [
     "POLICY", "checked", "checked_weights", "read_archive", "read_head", "write_archive", "write_policy",
@@ -119,7 +116,9 @@ def checked(path: Path, model: type[Model], value: object, key: str) -> Model:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        raise PolicyFileError(f"{path}: {key}: {first_problem(error, model)}") from None
+        from workloads.validation import first_error
+
+        raise PolicyFileError(f"{path}: {key}: {first_error(error, model)}") from None
 
 
 def write_policy(
@@ -145,5 +144,7 @@ def write_policy(
 
 def write_archive(path: Path, arrays: Mapping[str, Any]) -> None:
     """Write named arrays atomically."""
+    from decima.outputs import atomic_path
+
     with atomic_path(path) as partial, partial.open("wb") as file:
         np.savez_compressed(file, **arrays)

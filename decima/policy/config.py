@@ -8,12 +8,24 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from decima.policy.compiled.features import FEATURES
-from decima.policy.parts import built_in_or_custom, is_custom
+from workloads.errors import is_custom
 
-__all__ = ["CustomPart", "Feature", "PolicyConfig"]
+__all__ = ["CustomPart", "Feature", "PolicyConfig", "built_in_or_custom"]
+
+
+def built_in_or_custom(*names: str) -> AfterValidator:
+    """Return a pydantic validator that accepts these names or ``module:Class``, without loading the class."""
+
+    def check(name: str) -> str:
+        if name in names or is_custom(name):
+            return name
+        raise ValueError(f"expected {', '.join(map(repr, names))} or module:Class, got {name!r:.60}")
+
+    return AfterValidator(check)
+
 
 FeatureName = Annotated[str, built_in_or_custom(*FEATURES)]
 EncoderName = Annotated[str, built_in_or_custom("sums", "attention")]

@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from decima import policy
 from decima.policy.archive import POLICY, checked, checked_weights, read_archive, read_head
 from decima.policy.config import PolicyConfig
-from decima.policy.parts import PartError, PolicyFileError, find_allowed_part
 from decima.policy.shipped import SHIPPED
 from decima.schedulers.former_names import FORMER_RULES, present_name
-from workloads.errors import did_you_mean
+from workloads.errors import PartError, PolicyFileError, did_you_mean
 
 if TYPE_CHECKING:
     from decima.policy.policy import Policy
@@ -163,6 +162,8 @@ def _read(path: Path) -> tuple[PolicyConfig, dict[str, NDArray[Any]]]:
     config = _head(path, arrays)[0] if HEAD in arrays else policy.PRESETS["decima-sim"]
     arrays.pop(HEAD, None)
     for part in config.custom_parts:
+        from decima.policy.parts import find_allowed_part
+
         try:
             find_allowed_part(part.name, part.base)
         except PartError as error:

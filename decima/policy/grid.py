@@ -18,10 +18,9 @@ from torch import Tensor, nn
 
 from decima.policy.archive import checked_weights, read_archive, write_policy
 from decima.policy.grid_config import HEAD, VERSION, GridPolicyConfig, Mask, parse_head
-from decima.policy.parts import NotFiniteError, PolicyFileError
 from simulator.compiled import ANY_ORDER, compiled, inner
 from simulator.grid.config import GridConfig
-from workloads.errors import ConfigError
+from workloads.errors import ConfigError, NotFiniteError, PolicyFileError
 
 if TYPE_CHECKING:
     from simulator.grid.grid import Grid

@@ -16,11 +16,10 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from decima.policy.archive import checked, read_archive, read_head
-from decima.policy.parts import PolicyFileError
 from decima.settings import Count, Outside, Section
 from simulator.grid.config import GridConfig
 from workloads.declaration import Number, Whole, declared, described
-from workloads.errors import ConfigError
+from workloads.errors import ConfigError, PolicyFileError
 from workloads.grid_jobs import DISTRIBUTIONS, JobDistribution, JobSets, draw_jobs
 from workloads.quantities import quantities
 from workloads.sources.swf import SwfLog, read_swf, swf_jobs

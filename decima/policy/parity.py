@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from decima.policy.features import PUBLISHED_STEPS, message_order, published_message_order
+from decima.policy.messages import PUBLISHED_STEPS, message_order, published_message_order
 from decima.policy.policy import Policy
 from decima.policy.scheduler import Featurizer
 from decima.policy.threads import one_thread

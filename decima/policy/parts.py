@@ -1,4 +1,4 @@
-"""Custom classes by their names ``module:Class``: schedulers, parts of policies and of trainings; errors of policies.
+"""Custom classes by their names ``module:Class``: schedulers, parts of policies and of trainings.
 
 Users name classes on a command line, in a recipe or in a program; ``load_part`` imports these. A policy file may come
 from any source: ``find_allowed_part`` finds a class that the file names only if the user has named the class, or has
@@ -13,13 +13,11 @@ import pkgutil
 from pathlib import Path
 from typing import Any
 
-from pydantic import AfterValidator
-
-from workloads.errors import DecimaError, custom_code, did_you_mean, is_custom
+from workloads.errors import NotFiniteError, PartError, PolicyFileError, custom_code, did_you_mean
 
 __all__ = [
     "ALLOWED", "NotFiniteError", "PartError", "PolicyFileError", "allow_parts", "build_part", "check_part",
-    "find_allowed_part", "is_custom", "load_part",
+    "find_allowed_part", "load_part",
 ]  # fmt: skip
 
 #: Environment variable: modules, packages and classes (``module:Class``) that policy files may name, separated by
@@ -27,21 +25,6 @@ __all__ = [
 ALLOWED = "DECIMA_PARTS"
 
 _CANNOT = "{!r} cannot be loaded"
-
-
-class PartError(DecimaError, ValueError):
-    """A custom class cannot be used. The message is one line that names the class."""
-
-
-def built_in_or_custom(*names: str) -> AfterValidator:
-    """Return a pydantic validator that accepts these names or ``module:Class``, without loading the class."""
-
-    def check(name: str) -> str:
-        if name in names or is_custom(name):
-            return name
-        raise ValueError(f"expected {', '.join(map(repr, names))} or module:Class, got {name!r:.60}")
-
-    return AfterValidator(check)
 
 
 def allow_parts(*names: str) -> None:
@@ -168,11 +151,3 @@ def check_part(name: str, setting: str, base: type | str) -> None:
 def _public(base: type) -> str:
     """Return the public name of a base class, with its package."""
     return f"{'.'.join(base.__module__.split('.')[:2])}.{base.__name__}"
-
-
-class NotFiniteError(DecimaError, ArithmeticError):
-    """A probability, loss or gradient is not finite. The message is one line that names the number."""
-
-
-class PolicyFileError(DecimaError, ValueError):
-    """An invalid policy file. The message is one line that names the file and what was expected."""

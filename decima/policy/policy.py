@@ -29,9 +29,9 @@ from decima.policy.encoder import (
     SumEncoder,
     take_rows,
 )
-from decima.policy.parts import PartError, build_part, is_custom
 from decima.policy.scheduler import Actor, Choices
 from decima.policy.threads import one_thread
+from workloads.errors import PartError, is_custom
 
 __all__ = ["Evaluation", "Policy"]
 
@@ -106,6 +106,8 @@ class Policy(nn.Module):
         name = getattr(self.config, key)
         if not is_custom(name):
             return None
+        from decima.policy.parts import build_part
+
         try:
             part: nn.Module = build_part(name, base, *values)
             if any(not array.is_floating_point() for array in part.state_dict().values()):

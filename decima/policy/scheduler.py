@@ -29,13 +29,14 @@ from decima.policy.compiled.graphs import (
 )
 from decima.policy.compiled.network import act, decide
 from decima.policy.config import PolicyConfig
-from decima.policy.features import custom_columns, fill_columns, message_order, published_message_order
-from decima.policy.parts import PolicyFileError
-from decima.schedulers.base import NO_RULE, Kind
+from decima.policy.messages import message_order, published_message_order
+from decima.schedulers.base import Kind
+from decima.schedulers.rule import NO_RULE
 from simulator.cluster.alone import useful_parallelism
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
 from workloads.arrivals import RandomStream, random_stream
+from workloads.errors import PolicyFileError, is_custom
 from workloads.job import JobProfile
 
 __all__ = ["Actor", "Choices", "Featurizer", "NetworkChoice", "NeuralScheduler", "kind_of", "make_rule"]
@@ -207,7 +208,11 @@ class Featurizer:
         published = config.message_order == "decima-sim"
         self._order = messages or (published_message_order if published else message_order)
         self._profiles = PerJob(self._of_profile, _joined)
-        self._custom = custom_columns(config)
+        self._custom: CustomFeatures | None = None
+        if any(is_custom(feature.name) for feature in (*config.stage_features, *config.job_features)):
+            from decima.policy.features import CustomFeatures
+
+            self._custom = CustomFeatures(config)
         self._spec = tuple(
             GraphSpec(
                 tuple(make_columns(config.stage_features, config.job_features)),
@@ -308,7 +313,8 @@ class Featurizer:
 
     def _build(self, observation: Observation) -> tuple[Graphs, int, Guard]:
         graph, num_answers, *guard = build(*self._arguments(observation))
-        fill_columns(self._custom, observation, graph)
+        if self._custom is not None:
+            self._custom.fill(observation, graph)
         return graph, num_answers, (guard[0], guard[1])
 
     def _arguments(self, observation: Observation) -> tuple[tuple[Any, ...], ...]:

@@ -1,7 +1,9 @@
 from .base import Scheduler, all_offered
-from .baselines import Fifo, JobOrder, RandomChoice, SjfCp, Tetris
-from .fair import Drf, Fair, NaiveWeightedFair, WeightedFair
+from .baselines import Fifo, RandomChoice, SjfCp
+from .fair import Fair, NaiveWeightedFair, WeightedFair
 from .graphene.planner import GrapheneStar
+from .order_search import JobOrder
+from .packing import Drf, Tetris
 from .srpt import Srpt, TunedSrpt
 
 __all__ = [

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["FORMER_CONSTANTS", "FORMER_RULES", "present_name"]
+from workloads.errors import SchedulerError
+
+__all__ = ["FORMER_CONSTANTS", "FORMER_RULES", "check_present", "present_name"]
 
 #: Former name of a rule -> rule that replaces it.
 FORMER_RULES = {
@@ -39,3 +41,9 @@ def present_name(name: str) -> str:
     """Return the present name of a constant, or of a weight ``group.feature`` of a constant."""
     group, dot, feature = name.partition(".")
     return FORMER_CONSTANTS.get(group, group) + dot + feature
+
+
+def check_present(spec: str, name: str) -> None:
+    """Raise SchedulerError if another rule replaces the one of this name."""
+    if name in FORMER_RULES:
+        raise SchedulerError(f"scheduler {spec!r}: {name} is now {FORMER_RULES[name]}")

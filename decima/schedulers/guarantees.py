@@ -17,7 +17,7 @@ from workloads.errors import check_number, did_you_mean, number_in
 if TYPE_CHECKING:
     from simulator.cluster.episode import DecidesStages
 
-__all__ = ["NO_GUARANTEES", "Guarantees", "guarded", "parse_shares", "split_guarantees"]
+__all__ = ["Guarantees", "guarded", "parse_guarantees", "parse_shares"]
 
 #: Separators in a scheduler's name: between entries, and between a tenant and its share.
 NEXT, IS = "+", ":"
@@ -124,19 +124,12 @@ class Guarantees:
                     raise SchedulerError(f"{what}: unknown tenant {tenant!r}{near}: {names}")
 
 
-NO_GUARANTEES = Guarantees()
-
-
-def split_guarantees(spec: str) -> tuple[str, Guarantees]:
-    """Split a scheduler's name into the name without guarantees, and the guarantees.
-
-    Raises:
-        SchedulerError: the guarantees are malformed or invalid.
-    """
+def parse_guarantees(spec: str) -> tuple[str, Guarantees | None]:
+    """Split a scheduler's name, see ``decima.registry.split_guarantees``."""
     if (match := _GUARANTEED.fullmatch(spec)) is None:
-        return spec, NO_GUARANTEES
+        return spec, None
     try:
-        return match[1], Guarantees.from_suffix(match[2])
+        return match[1], Guarantees.from_suffix(match[2]) or None
     except SchedulerError as error:
         raise SchedulerError(f"scheduler {spec!r}: {error}") from None
 

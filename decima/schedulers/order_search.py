@@ -18,6 +18,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,8 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.schedulers.baselines import JobOrder
+from decima.schedulers.base import Scheduler
+from decima.schedulers.baselines import first_job, on_critical_path
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import run_episode
 
@@ -35,12 +37,47 @@ if TYPE_CHECKING:
     from workloads.arrivals import JobSequence
     from workloads.job import JobProfile
 
-__all__ = ["OrderSearch", "search_orders", "simplified_cluster"]
+__all__ = ["JobOrder", "OrderSearch", "search_orders", "simplified_cluster"]
 
 _Order = tuple[int, ...]
 
 #: Minimum relative reduction of the mean JCT by a better order; smaller differences are rounding errors.
 _TOLERANCE = 1e-9
+
+
+class JobOrder(Scheduler):
+    """Serve jobs in a fixed order, each along its critical path.
+
+    With the jobs in order of total work this is ``SjfCp``.
+
+    Args:
+        order: permutation of the jobs' numbers in the sequence, the most urgent job first.
+        ahead: whether a job also gets executors for stages whose parents run their last tasks. These executors are
+            idle until the stage opens, but then no long task of another job delays the stage.
+
+    Raises:
+        ValueError: the order is not a permutation.
+    """
+
+    def __init__(self, order: Sequence[int], ahead: bool = True):
+        jobs = np.array(order)
+        if not np.array_equal(np.sort(jobs), np.arange(jobs.size)):
+            expected = f"expected a permutation of the numbers 0 to {jobs.size - 1}"
+            raise ValueError(f"{expected} as the order of the jobs, got {list(order)}")
+        self.ahead = ahead
+        self._rank: NDArray[np.int64] = np.argsort(jobs)
+
+    def decide(self, observation: Observation) -> Decision | None:
+        """Choose the critical path's stage of the first job with a schedulable stage, for all offered executors.
+
+        Raises:
+            ValueError: a live job is not in the order.
+        """
+        job_ids = observation.job_id
+        if job_ids[0] < 0 or job_ids[-1] >= self._rank.size:
+            raise ValueError(f"an order of {self._rank.size} jobs lacks some of the jobs {job_ids.tolist()}")
+        job = first_job(observation.jobs, observation.stages, self._rank[job_ids], self.ahead)
+        return on_critical_path(observation, job) if job >= 0 else None
 
 
 @dataclass(frozen=True)

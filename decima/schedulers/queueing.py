@@ -15,14 +15,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.schedulers.base import (
-    LEAVE_MIN_DELAYS,
-    MOVE_MIN_DELAYS,
-    SOURCE_FACTOR,
-    Scheduler,
-    last_resort,
-    move_cost_ms,
-)
+from decima.schedulers.base import Scheduler, last_resort, move_cost_ms
+from decima.schedulers.rule import LEAVE_MIN_DELAYS, MOVE_MIN_DELAYS, SOURCE_FACTOR
 from decima.schedulers.srpt import OrderedRule
 from decima.schedulers.srpt_steps import nearest_price
 from simulator.cluster.alone import PARALLELISM, alone_ms

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.schedulers.base import (
+from decima.schedulers.rule import (
     DISTANCE_PER_RANK,
     LARGEST_DISTANCE,
     PRICES,

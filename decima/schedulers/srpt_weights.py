@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from decima.schedulers.base import LEAVE_MIN_DELAYS, MOVE_MIN_DELAYS, SOURCE_FACTOR
+from decima.schedulers.rule import LEAVE_MIN_DELAYS, MOVE_MIN_DELAYS, SOURCE_FACTOR
 
 __all__ = [
     "CLASSES", "CLASS_CONSTANTS", "ROW", "WEIGHT_PLACES", "Constants", "JobFeatures", "StageFeatures", "StateFeatures",

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from decima.schedulers.base import LEAVE_MIN_DELAYS, MOVE_MIN_DELAYS
+from decima.schedulers.rule import LEAVE_MIN_DELAYS, MOVE_MIN_DELAYS
 from decima.service.jobs import LiveJob
 from decima.service.protocol import StateMessage
 from decima.service.snapshot import Choice, Snapshot, cluster_of, take_overruled

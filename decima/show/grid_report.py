@@ -18,7 +18,8 @@ from decima.evaluation.grid import (
     load_name,
     network_name,
 )
-from decima.evaluation.metrics import GRID_METRICS, Interval, ShownMetric
+from decima.evaluation.grid_metrics import GRID_METRICS
+from decima.evaluation.metrics import Interval, ShownMetric
 from decima.policy.grid_config import GridJobs, read_trained_on
 from decima.show.style import draw_band, draw_bars, finish_axes, legend_beside, new_axes, new_figure, styles
 from decima.show.tables import interval_text, table_of

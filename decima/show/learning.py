@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from decima.evaluation.metrics import Interval
-from decima.outputs import visible
 from decima.show.style import (
     BLACK,
     BLUE,
@@ -31,6 +30,7 @@ from decima.show.style import (
     new_axes,
 )
 from decima.show.tables import interval_text, table_of
+from workloads.display import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

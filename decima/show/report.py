@@ -12,9 +12,9 @@ from rich.table import Table
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.metrics import METRICS, RELATIVE, Interval, paired_change
 from decima.evaluation.variants import TUNED, fair_rule
-from decima.registry import ANY_POLICY, FALLBACK, PARAMETERS, policy_named
+from decima.registry import ANY_POLICY, FALLBACK, policy_named, split_guarantees
 from decima.schedulers.base import Kind
-from decima.schedulers.guarantees import split_guarantees
+from decima.schedulers.entries import PARAMETERS
 from decima.show.tables import Report, interval_text, metric_text, overruled_text, table_of
 from simulator.cluster.config import ClusterConfig, ExecutorClass
 

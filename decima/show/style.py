@@ -18,7 +18,7 @@ from matplotlib.font_manager import fontManager
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 from matplotlib.transforms import Bbox
 
-from decima.outputs import visible
+from workloads.display import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

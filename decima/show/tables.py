@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from decima.evaluation.metrics import METRICS, Interval, ci95
-from decima.outputs import visible
+from workloads.display import visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

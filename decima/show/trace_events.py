@@ -18,7 +18,7 @@ import numpy as np
 from workloads.job import Wave
 
 if TYPE_CHECKING:
-    from decima.evaluation.run import DecisionRecord
+    from decima.evaluation.decisions import DecisionRecord
     from simulator.cluster.record import EpisodeRecord
 
 #: Thread of decisions; executors are threads from 1.

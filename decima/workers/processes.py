@@ -19,10 +19,9 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from decima.workers import children_ignore
-from workloads.errors import DecimaError
+from decima.workers import WorkerError, children_ignore
 
-__all__ = ["Processes", "WorkerError", "available_cpus"]
+__all__ = ["Processes"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -39,17 +38,6 @@ NO_ITEM: Any = object()
 _shared: Any = None
 
 
-class WorkerError(DecimaError, RuntimeError):
-    """Workers died or are not available."""
-
-
-def available_cpus() -> int:
-    """Return the number of CPUs that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 class Processes:
     """Worker pool of processes, see ``pool.Workers``.
 
@@ -58,8 +46,8 @@ class Processes:
     "__main__":``. Workers ignore Ctrl-C and SIGTERM; an exception inside the ``with`` block ends them at once.
 
     Args:
-        shared: first argument of every call; picklable if ``count`` is more than 1.
-        count: number of workers, at least 1. A single worker is the calling process.
+        shared: first argument of every call; picklable.
+        count: number of workers, at least 2.
         works_along: whether the calling process is one of the workers. Other processes then start only if the rest of
             the work takes longer than their start.
     """
@@ -67,7 +55,7 @@ class Processes:
     def __init__(self, shared: Any, count: int, works_along: bool = False) -> None:
         self.count = count
         self._shared = shared
-        self._works_along = works_along or count == 1
+        self._works_along = works_along
         self._pool: ProcessPoolExecutor | None = None
         if not self._works_along:
             self._pool = self._start(count)
@@ -99,7 +87,7 @@ class Processes:
         starter = None
         if self._pool is not None:
             work.start_some(self._pool, self._num_processes)
-        elif self.count > 1:
+        else:
             starter = threading.Thread(target=self._start_if_worthwhile, args=(work,), daemon=True)
             starter.start()
         try:

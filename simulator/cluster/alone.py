@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.cluster.config import ClusterConfig, ExecutorClass, Semantics
+from simulator.cluster.config import ClusterConfig, ClusterKey, ExecutorClass, cluster_key
 from simulator.cluster.engine import waves
 from simulator.cluster.engine.profiles import pack
 from workloads.arrivals import JobSequence
@@ -27,12 +27,9 @@ from workloads.errors import LONGEST_MS
 from workloads.job import JobProfile, StageProfile
 
 __all__ = [
-    "PARALLELISM", "ClusterKey", "alone_ms", "cluster_key", "estimate", "known_profile",
+    "PARALLELISM", "alone_ms", "estimate", "known_profile",
     "known_sequence", "useful_executors", "useful_parallelism", "work_ms",
 ]  # fmt: skip
-
-#: Settings that the time of a job alone depends on: executor classes, moving delay and warm-up delay in ms, semantics.
-ClusterKey = tuple[tuple[ExecutorClass, ...], float, float, Semantics]
 
 #: Candidate parallelism limits; those above the number of executors are not used.
 PARALLELISM = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100)
@@ -62,11 +59,6 @@ def useful_parallelism(
     limits, thrift = PARALLELISM[: times.size], np.asarray(exponents)[:, None]
     cost = np.log(np.maximum(times, 1.0)) * (1 + thrift) + np.log(limits) * thrift
     return tuple(limits[index] for index in cost.argmin(axis=1).tolist())
-
-
-def cluster_key(config: ClusterConfig) -> ClusterKey:
-    """Return the settings of a cluster that determine a job's time alone, as a key for caches."""
-    return config.executor_classes, config.moving_delay_ms, config.warmup_delay_ms, config.semantics
 
 
 def alone_ms(profile: JobProfile, config: ClusterConfig) -> NDArray[np.float64]:

@@ -1,42 +1,32 @@
-"""Times of jobs alone that are already known: values that ship with the package, and a cache on disk.
+"""Cache on disk of times of jobs alone, by digests of jobs and clusters, see ``times_alone``.
 
-A job is identified by a digest of its content, a cluster by the settings that the time alone depends on. Values are
-plain numbers. The cache is one SQLite file in the user's cache folder (or in the folder that the environment variable
-``DECIMA_CACHE`` names; no cache is kept if the variable is empty). A file that is malformed is replaced, and a folder
-that cannot be written is ignored.
+Values are plain numbers. The cache is one SQLite file in the user's cache folder, or in the folder that the environment
+variable ``DECIMA_CACHE`` names; no cache is kept if the variable is empty. A file that is malformed is replaced, and a
+folder that cannot be written is ignored.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import os
-import struct
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from simulator.cluster.alone import cluster_key
-from simulator.cluster.config import ClusterConfig
-from workloads.job import JobProfile
+from simulator.cluster.times_alone import Known
 
 if TYPE_CHECKING:
     import sqlite3
 
-__all__ = ["AloneCache", "Known", "cluster_text", "content_digest", "default_cache", "shipped"]
-
-#: What is known of a job on a cluster: best parallelism limit, mean time alone in ms, and bound on its relative error.
-Known = tuple[int, float, float]
+__all__ = ["AloneCache", "default_cache"]
 
 #: Environment variable that names the folder of the cache; empty for no cache.
 FOLDER_VARIABLE = "DECIMA_CACHE"
 FILE_NAME = "times-alone.sqlite"
-#: Values that ship with the package: for each cluster, see ``cluster_text``, the values of known jobs in order.
-SHIPPED = Path(__file__).parent / "times_alone.json"
 #: Maximum number of values in the cache, 100 bytes each; the oldest ones are dropped.
 MOST_ROWS = 500_000
 #: Time limit for the lock of another process that writes, s.
@@ -45,48 +35,6 @@ PATIENCE_S = 5.0
 _MALFORMED = ("SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_ERROR")
 #: Number of parameters of a query, below SQLite's limit.
 _AT_ONCE = 500
-
-
-def content_digest(profile: JobProfile) -> bytes:
-    """Return a digest, 16 bytes, of everything in a job that its time alone depends on; names do not count."""
-    content = hashlib.blake2b(struct.pack("<q", len(profile.edges)), digest_size=16)
-    content.update(profile.edges.tobytes())
-    for stage in profile.stages:
-        durations = stage.durations
-        sizes = stage.num_tasks, durations.levels.size, durations.values.size
-        content.update(struct.pack("<3q3d", *sizes, stage.cpu, stage.memory, durations.mean_ms))
-        for array in (durations.levels, durations.values, durations.cells):
-            content.update(array.tobytes())
-    return content.digest()
-
-
-def cluster_text(config: ClusterConfig) -> str:
-    """Return the settings of a cluster that a job's time alone depends on, as text."""
-    classes, moving_ms, warmup_ms, semantics = cluster_key(config)
-    executors = [
-        [executor_class.count, executor_class.cpu, executor_class.memory] for executor_class in classes
-    ]
-    switches = [name for name, value in vars(semantics).items() if value]
-    return json.dumps([executors, moving_ms, warmup_ms, switches])
-
-
-def shipped(cluster: str) -> dict[bytes, Known]:
-    """Return the values that ship with the package for a cluster, by the digest of the job; empty for most clusters."""
-    content = _shipped()
-    if cluster not in content["clusters"]:
-        return {}
-    limits, means_ms = content["clusters"][cluster]
-    return {
-        bytes.fromhex(digest): (limit, mean_ms, 0.0)
-        for digest, limit, mean_ms in zip(content["jobs"], limits, means_ms, strict=True)
-        if limit
-    }
-
-
-@cache
-def _shipped() -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(SHIPPED.read_text(encoding="utf-8"))
-    return content
 
 
 def default_cache() -> AloneCache | None:

@@ -12,10 +12,9 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from simulator.cluster.config import ClusterConfig, ConfigError
-from simulator.cluster.deadlines import deadlines_ms
+from simulator.cluster.config import ClusterConfig, ConfigError, deadlines_ms
 from simulator.cluster.observation import CLASS, Decision, Observation
-from simulator.cluster.reward import RewardMeter
+from simulator.cluster.reward import reward_meter
 from workloads.arrivals import JobSequence
 from workloads.errors import SchedulingError, check_instance
 
@@ -81,7 +80,7 @@ class BaseCluster(ABC):
         self._num_waits = 0  # changes of the signal that all executors idled for, since the last commitment
         self._failed: list[tuple[int, float]] = []  # failed jobs and times of their failures, ms
         self._changes: list[tuple[int, float, bool]] = []  # executors, times in ms, whether they joined
-        self._reward = RewardMeter(config, self.sequence, self._deadline_ms)
+        self._reward = reward_meter(config, self.sequence, self._deadline_ms)
         self._reward.follow(self._idleness)
 
     @property

@@ -11,7 +11,6 @@ moving delay, as a new JVM starts. The rules are those of the published Decima s
 from __future__ import annotations
 
 import math
-from copy import copy
 from typing import Any
 
 import numpy as np
@@ -19,19 +18,15 @@ from numpy.typing import NDArray
 
 from simulator.cluster.base import BaseCluster
 from simulator.cluster.config import ClusterConfig
-from simulator.cluster.draws import executor_keys, job_key, outage_ms, task_noise
 from simulator.cluster.engine import commands as engine
-from simulator.cluster.engine import faults as fault_engine
 from simulator.cluster.engine.clock import Clock
 from simulator.cluster.engine.events import UNPREPARED
 from simulator.cluster.engine.executors import IDLE
-from simulator.cluster.engine.posterior import posterior
-from simulator.cluster.engine.posterior import records as records_of
 from simulator.cluster.engine.rule import NO_RULE, CompiledRule
 from simulator.cluster.engine.state import Memory, allocate, moves_table, state_of
 from simulator.cluster.observation import Observation
 from simulator.cluster.record import EpisodeRecord
-from workloads.arrivals import JobSequence
+from workloads.arrivals import JobSequence, task_noise
 from workloads.errors import SchedulingError
 
 __all__ = ["Cluster"]
@@ -67,6 +62,7 @@ class Cluster(BaseCluster):
         self._redraws_task_times = False
         self._faults = config.faults if config.faults.active else None
         self._lost_runs: list[NDArray[np.void]] = []
+        self._keys: list[int] = []  # hash keys of the executors' outages
         self._reset()
 
     def _attach(self, memory: Memory) -> None:
@@ -85,62 +81,9 @@ class Cluster(BaseCluster):
 
     def fork(self, futures: int | None = None, *, arrivals: bool = True, log: bool = True) -> Cluster:
         """See ``BaseCluster.fork``."""
-        if self.clock.has_other_events:
-            raise SchedulingError("the cluster cannot be forked: processes of your own wait on its clock")
-        self._count_rewards()
-        records, values, moves = self._memory
-        if log or self._faults:
-            records = records.copy()
-        else:
-            records = np.empty_like(records)
-            engine.copy_without_log(self._memory, records)
-        cluster = self._state.cluster
-        first, end = (0 if log else int(cluster["num_moved"][0])), int(cluster["num_moves"][0])
-        fork = copy(self)
-        fork._attach((records, values, moves_table(self.config, moves[first:end])))
-        fork._state.cluster["num_moves"] -= first
-        fork._state.cluster["num_moved"] -= first
-        fork._start_clock()
-        fork.clock.follow(self.clock)
-        for log_of in ("_lost_runs", "_changes", "_failed"):
-            setattr(fork, log_of, getattr(self, log_of).copy())
-        fork._reward = copy(self._reward)
-        fork._reward.follow(fork._idleness)
-        fork._observation = None
-        fork._has_log = self._has_log and log
-        if not arrivals:
-            fork._state.cluster["num_arriving"] = fork._state.cluster["num_arrived"]
-        if futures is not None:
-            fork._redraw(futures)
-        return fork
+        from simulator.cluster.forks import fork
 
-    def _redraw(self, seed: int) -> None:
-        """Redraw, with another seed, tasks that have not started and the rest of running tasks."""
-        self._noise_seed = seed
-        self._redraws_task_times = bool(self._estimates)
-        if self._redraws_task_times:
-            self.snapshot()  # updates the estimates
-        state = self._state
-        for job in self._live().tolist():
-            self._draw_noise(job)
-            if self._faults:
-                engine.renew_noise(self._memory, job)
-            if self._redraws_task_times:
-                profile = self.sequence.profiles[job]
-                estimates = state.estimates[self._first_stage[job] :][: profile.num_stages]
-                self._redraw_task_times(job, state.beliefs[job : job + 1], estimates)
-        state.cluster["num_prepared"] = state.cluster["num_arrived"]
-        engine.redraw_running(self._memory, self.clock.now)
-        if self._faults and self.clock.cancel(Cluster._executor_changes):
-            self._schedule_outages()
-
-    def _redraw_task_times(self, job: int, belief: NDArray[np.void], estimates: NDArray[np.void]) -> None:
-        """Redraw the true mean task times of a job's stages from the posterior, given the job's estimates."""
-        from simulator.cluster.estimates import redrawn_factors
-
-        first = self._first_stage[job]
-        stages = self._state.stages[first : first + len(estimates)]
-        stages["factor"] = redrawn_factors(self._noise_seed, job, belief, estimates, stages["mean_task_ms"])
+        return fork(self, futures, arrivals, log)
 
     # Observation and state.
 
@@ -169,8 +112,12 @@ class Cluster(BaseCluster):
         return (job if job >= 0 else None), None
 
     def _build_observation(self) -> Observation:
-        classes = self._classes.copy()
-        source, num_schedulable, is_rescaled = engine.observe(self._memory, classes, self.clock.now)
+        classes, is_rescaled = self._classes.copy(), False
+        if self._estimates:
+            from simulator.cluster.engine.estimates import learn
+
+            is_rescaled = learn(self._memory, self.clock.now)
+        source, num_schedulable = engine.observe(self._memory, classes)
         if is_rescaled or self._num_shown != self._num_changes[0]:
             self._num_shown = self._num_changes[0]
             live = self._live()
@@ -311,11 +258,13 @@ class Cluster(BaseCluster):
     # Events.
 
     def _reset(self) -> None:
-        fault_engine.join(self._memory, np.arange(self.config.num_executors), 0.0)
+        engine.join(self._memory, np.arange(self.config.num_executors), 0.0)
         if self._has_end:
             self.clock.at(self.config.max_time_ms, Cluster._time_is_up, None)
         if self._faults:
-            self._schedule_faults()
+            from simulator.cluster.outages import schedule_faults
+
+            schedule_faults(self)
         self._prepare()
         self._advance(engine.BEGIN)
         if self.config.signal:
@@ -336,9 +285,9 @@ class Cluster(BaseCluster):
             for job in range(first, end):
                 self._draw_noise(job)
                 if self._redraws_task_times:
-                    belief, estimates = records_of(self._estimates[job])
-                    posterior(belief, estimates)
-                    self._redraw_task_times(job, belief, estimates)
+                    from simulator.cluster.forks import draw_task_times
+
+                    draw_task_times(self, job)
             cluster["num_prepared"] = end
 
     def _draw_noise(self, job: int) -> None:
@@ -348,6 +297,8 @@ class Cluster(BaseCluster):
         noise = self._state.noise[first : first + num_tasks]
         noise["level"], noise["duration"] = task_noise(self._noise_seed, job, num_tasks)
         if self._faults:
+            from simulator.cluster.draws import job_key
+
             self._state.jobs["key"][job] = job_key(self._noise_seed, job)
 
     def _count_rewards(self) -> None:
@@ -370,60 +321,6 @@ class Cluster(BaseCluster):
         self._count_rewards()
         self._reward.settle(self.clock.now)
         self._last_call = False
-        self._offer_free()
-
-    # Faults.
-
-    def _schedule_faults(self) -> None:
-        for time_ms, capacity in self.config.faults.capacity:
-            if time_ms > 0:
-                self.clock.at(time_ms, Cluster._capacity_changes, capacity)
-            else:
-                self._capacity_changes(capacity)
-        self._schedule_outages()
-
-    def _schedule_outages(self) -> None:
-        """Schedule the next change of each executor: a loss, or the return of a lost executor."""
-        if math.isinf(self.config.faults.executor_lifetime_ms):
-            return
-        self._keys = executor_keys(self._noise_seed, self.config.num_executors)
-        for executor in range(self.config.num_executors):
-            self._schedule_change(executor, int(executor in self._outages))
-
-    def _schedule_change(self, executor: int, number: int) -> None:
-        """Schedule change ``number`` of an executor: even numbers are losses, odd ones are returns."""
-        time_ms = self.clock.now + outage_ms(self.config.faults, self._keys[executor], number)
-        if math.isfinite(time_ms):
-            self.clock.at(time_ms, Cluster._executor_changes, (executor, number))
-
-    def _executor_changes(self, value: tuple[int, int]) -> None:
-        executor, change = value
-        self._schedule_change(executor, change + 1)
-        self._outages ^= {executor}
-        if executor < self._capacity:
-            self._lose_or_join([executor], joins=change % 2 == 1)
-
-    def _capacity_changes(self, capacity: int) -> None:
-        before, self._capacity = self._capacity, capacity
-        self._num_capacities -= 1
-        changed = range(min(before, capacity), max(before, capacity))
-        self._lose_or_join(
-            [executor for executor in changed if executor not in self._outages], joins=capacity > before
-        )
-
-    def _lose_or_join(self, executors: list[int], *, joins: bool) -> None:
-        if not executors:
-            return
-        if joins:
-            self._last_call = False
-            fault_engine.join(self._memory, np.array(executors), self.clock.now)
-        else:
-            self._take_lost_runs()
-            fault_engine.lose(self._memory, np.array(executors), self.clock.now)
-        self._count_rewards()
-        self._state.cluster["num_executors"] += len(executors) if joins else -len(executors)
-        classes = self._state.executors["class_id"][executors]
-        self._change_executors(executors, classes.tolist(), joins)
         self._offer_free()
 
     def _take_lost_runs(self) -> None:

@@ -9,12 +9,22 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, PlainValidator
 
 from simulator.cluster.faults import NO_FAULTS, Faults
-from simulator.cluster.reward import objective_named
-from workloads.carbon import Signal
-from workloads.declaration import Flag, Named, Number, Text, Whole, declared, described, fields_of
+from workloads.declaration import (
+    Flag,
+    Named,
+    Number,
+    Text,
+    Whole,
+    declared,
+    described,
+    fields_of,
+    instance_of,
+)
 from workloads.display import number_text
 from workloads.errors import (
     LARGEST_ERROR,
@@ -29,14 +39,24 @@ from workloads.errors import (
 if TYPE_CHECKING:
     from simulator.cluster.stage_times import Prediction
     from workloads.arrivals import JobSequence
+    from workloads.carbon import Signal
     from workloads.job import JobProfile, StageProfile
 
 __all__ = [
-    "DECIMA_SIM", "ERRORS", "ESTIMATORS", "EXACT", "PAPER", "SEMANTICS", "TRACE", "ClusterConfig", "ConfigError",
-    "ExecutorClass", "FittedEstimator", "Knowledge", "Semantics", "check_demands", "open_estimator", "parse_classes",
+    "DECIMA_SIM", "ERRORS", "ESTIMATORS", "EXACT", "PAPER", "SEMANTICS", "TRACE", "ClusterConfig", "ClusterKey",
+    "ConfigError", "ExecutorClass", "FittedEstimator", "Knowledge", "Semantics", "check_demands", "cluster_key",
+    "deadlines_ms", "open_estimator", "parse_classes",
 ]  # fmt: skip
 
 
+if TYPE_CHECKING:
+    _Signal = Signal | None
+else:
+    _Signal = Annotated[
+        Any,
+        instance_of("workloads.carbon:Signal"),
+        Text("FILE[:SCALE]", "workloads.sources.carbon:open_signal", lambda signal: signal.name),
+    ]
 #: Number of executors of a class.
 _Count = Annotated[Whole, Field(ge=1, le=1_000_000)]
 _Size = Annotated[Number, Field(ge=0, allow_inf_nan=False)]
@@ -307,10 +327,7 @@ class ClusterConfig:
     )
     knowledge: Knowledge = described(EXACT, "Errors of the estimates that schedulers see.")
     faults: Faults = described(NO_FAULTS, "Lost executors, failing tasks and so on; none by default.")
-    signal: Annotated[
-        Signal | None,
-        Text("FILE[:SCALE]", "workloads.sources.carbon:open_signal", lambda signal: signal.name),
-    ] = described(
+    signal: _Signal = described(
         None,
         "Carbon intensity (gCO2/kWh) or price of electricity over time, which schedulers see: a CSV file of times in "
         "seconds and values, an export of Electricity Maps, or a made-up sample: synthetic-solar, synthetic-wind or "
@@ -327,24 +344,30 @@ class ClusterConfig:
         classes = self.executor_classes or (ExecutorClass(self.num_executors),)
         object.__setattr__(self, "executor_classes", classes)
         object.__setattr__(self, "num_executors", sum(each.count for each in classes))
-        objective = objective_named(self.reward)
         if self.reward == "mean":
             object.__setattr__(self, "reward", "jct")
-        if objective.uses_carbon:
-            if self.signal is None and objective.signal is not None:
-                from workloads.sources.carbon import open_signal
-
-                object.__setattr__(self, "signal", open_signal(objective.signal))
-            if self.signal is None:
-                raise ConfigError(f"reward {self.reward!r}: the cluster has no signal")
-            if objective.signal not in (None, self.signal.name, f"{self.signal.name}:1"):
-                raise ConfigError(
-                    f"reward {self.reward!r}: the cluster has another signal, {self.signal.name}"
-                )
+        if self.reward not in ("jct", "makespan"):
+            self._check_objective()
         if (most := max((count for _, count in self.faults.capacity), default=0)) > self.num_executors:
             raise ConfigError(
                 f"a capacity of {most} executors is more than the cluster's {self.num_executors}"
             )
+
+    def _check_objective(self) -> None:
+        """Check that the objective exists and that the cluster has its signal; open the signal that it names."""
+        from simulator.cluster.objectives import objective_named
+
+        objective = objective_named(self.reward)
+        if not objective.uses_carbon:
+            return
+        if self.signal is None and objective.signal is not None:
+            from workloads.sources.carbon import open_signal
+
+            object.__setattr__(self, "signal", open_signal(objective.signal))
+        if self.signal is None:
+            raise ConfigError(f"reward {self.reward!r}: the cluster has no signal")
+        if objective.signal not in (None, self.signal.name, f"{self.signal.name}:1"):
+            raise ConfigError(f"reward {self.reward!r}: the cluster has another signal, {self.signal.name}")
 
     def __repr__(self) -> str:
         """Show the settings that differ from the defaults."""
@@ -355,6 +378,15 @@ class ClusterConfig:
         changed = {name: field.default for name, field in fields_of(ClusterConfig).items()}
         given = classes | {name: value for name, value in others.items() if value != changed[name]}
         return f"ClusterConfig({', '.join(f'{name}={value!r}' for name, value in given.items())})"
+
+
+#: Settings that the time of a job alone depends on: executor classes, moving delay and warm-up delay in ms, semantics.
+ClusterKey = tuple[tuple[ExecutorClass, ...], float, float, Semantics]
+
+
+def cluster_key(config: ClusterConfig) -> ClusterKey:
+    """Return the settings of a cluster that determine a job's time alone, as a key for caches."""
+    return config.executor_classes, config.moving_delay_ms, config.warmup_delay_ms, config.semantics
 
 
 def check_demands(config: ClusterConfig, sequence: JobSequence) -> None:
@@ -370,3 +402,19 @@ def check_demands(config: ClusterConfig, sequence: JobSequence) -> None:
                     f"no executor class can run stage {place} of job {number} ({profile.name}), which needs"
                     f" cpu {stage.cpu:g} and memory {stage.memory:g}"
                 )
+
+
+def deadlines_ms(sequence: JobSequence, config: ClusterConfig) -> NDArray[np.float64]:
+    """Return the deadline of each job, float64 [jobs], ms; infinite without a deadline.
+
+    The deadline of a job with a slack is its arrival plus the slack times its shortest time alone on the cluster.
+    """
+    deadline_ms = np.full(len(sequence), np.inf)
+    for job, attributes in enumerate(sequence.attributes):
+        deadline_ms[job] = attributes.deadline_ms
+        if not math.isinf(attributes.slack):
+            from simulator.cluster.alone import alone_ms  # estimates each job alone
+
+            shortest_ms = float(alone_ms(sequence.profiles[job], config).min())
+            deadline_ms[job] = sequence.arrival_ms[job] + attributes.slack * shortest_ms
+    return deadline_ms

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.cluster.config import ConfigError
-from simulator.cluster.reward import AllJobs, LiveJobs, objective_named
+from simulator.cluster.objectives import AllJobs, LiveJobs, objective_named
 
 if TYPE_CHECKING:
     from simulator.cluster.record import EpisodeRecord

@@ -69,14 +69,6 @@ def outage_ms(faults: Faults, key: int, number: int) -> float:
     return -mean_ms * math.log(1 - chance(key, number)) if math.isfinite(mean_ms) else math.inf
 
 
-def task_noise(seed: int, job: int, num_tasks: int) -> NDArray[np.float32]:
-    """Draw the noise of a job's tasks, stage by stage: float32 [2, num_tasks], uniform on [0, 1).
-
-    The first row chooses the parallelism level, the second row the duration within a cell.
-    """
-    return random_stream(seed, RandomStream.TASK_DURATIONS, job).random((2, num_tasks), dtype=np.float32)
-
-
 def duration_ms(
     config: ClusterConfig,
     durations: TaskDurations,

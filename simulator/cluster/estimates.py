@@ -161,6 +161,8 @@ def predictor_for(
         return None
     if isinstance(estimator, FittedEstimator):
         return estimator
+    if not profiles:
+        return None
     from simulator.cluster.predictor import predictor_of  # compiled code is slow to import
 
     return predictor_of(profiles)

@@ -21,8 +21,8 @@ from simulator.cluster.stage_times import FEATURES, NODE, SHORTEST_MS, Forest
 from workloads.archive import read_arrays
 from workloads.errors import LONGEST_MS, DecimaError, WorkloadError, check_path
 from workloads.reading import parse_json
-from workloads.sources.file_format import first_error
 from workloads.sources.workload_writer import replace_file
+from workloads.validation import first_error
 
 __all__ = ["EstimatorError", "read_estimator", "write_estimator"]
 

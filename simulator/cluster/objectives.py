@@ -1,22 +1,133 @@
-"""Objectives other than completion time and makespan, custom ones, and sums: ``power-mean:3``, ``jct+0.5*deadline:60``.
+"""Objectives: costs that a policy minimises, such as ``power-mean:3``; also custom ones, and sums of several.
 
-``simulator.cluster.reward`` says what an objective is.
+``simulator.cluster.reward`` has the rewards by completion time and makespan, ``ObjectiveMeter`` those by all others.
 """
 
 from __future__ import annotations
 
 import importlib
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from simulator.cluster.reward import COMMON, LiveJobs, Objective
+from simulator.cluster.reward import RewardMeter
 from workloads.errors import ConfigError, custom_code, did_you_mean, is_custom, number_in
 
+if TYPE_CHECKING:
+    from simulator.cluster.config import ClusterConfig
+    from workloads.arrivals import JobSequence
+
 __all__ = [
-    "OBJECTIVES", "Carbon", "Deadline", "Fairness", "LiveJobs", "Misses", "Objective", "PowerMean", "Sum", "Weighted",
-    "parse_objective",
+    "OBJECTIVES", "AllJobs", "Carbon", "Deadline", "Fairness", "LiveJobs", "Makespan", "Mean", "Misses", "Objective",
+    "ObjectiveMeter", "PowerMean", "Sum", "Weighted", "objective_meter", "objective_named",
 ]  # fmt: skip
+
+
+class AllJobs(NamedTuple):
+    """Attributes of all jobs of a sequence.
+
+    Attributes:
+        arrival_ms: float64 [num_jobs].
+        weight: float64 [num_jobs].
+        deadline_ms: float64 [num_jobs].
+        tenant: int64 [num_jobs], index of the job's tenant in ``JobSequence.tenants``.
+        tenant_weight: float64 [tenants].
+    """
+
+    arrival_ms: NDArray[np.float64]
+    weight: NDArray[np.float64]
+    deadline_ms: NDArray[np.float64]
+    tenant: NDArray[np.int64]
+    tenant_weight: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, sequence: JobSequence, deadline_ms: NDArray[np.float64]) -> AllJobs:
+        """Collect the attributes of a sequence whose jobs have the deadlines ``deadline_ms``, float64 [num_jobs]."""
+        tenant_weight = np.array([tenant.weight for tenant in sequence.tenants])
+        return cls(sequence.arrival_ms, sequence.weight, deadline_ms, sequence.tenant, tenant_weight)
+
+
+def _of_live(name: str) -> cached_property[NDArray[np.float64]]:
+    return cached_property(lambda live: getattr(live._of_all, name)[sorted(live._jobs)])
+
+
+class LiveJobs:
+    """Jobs in the system during an interval. Attribute arrays are computed on first use, in order of arrival.
+
+    Args:
+        jobs: numbers of the live jobs in the sequence.
+        of_all: attributes of all jobs of the sequence.
+
+    Attributes:
+        carbon: emissions of the cluster during the interval, g; 0 unless the objective uses them.
+    """
+
+    def __init__(self, jobs: Collection[int], of_all: AllJobs) -> None:
+        self.carbon = 0.0
+        self._jobs, self._of_all = jobs, of_all
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    arrival_ms = _of_live("arrival_ms")
+    """Arrival of each job, float64 [jobs], ms."""
+    weight = _of_live("weight")
+    """Weight of each job, float64 [jobs]."""
+    deadline_ms = _of_live("deadline_ms")
+    """Deadline of each job, float64 [jobs], ms; infinite for a job without one."""
+
+    @cached_property
+    def by_tenant(self) -> NDArray[np.float64]:
+        """Number of live jobs of each tenant divided by the tenant's weight, float64 [tenants]."""
+        weight = self._of_all.tenant_weight
+        return np.bincount(self._of_all.tenant[sorted(self._jobs)], minlength=weight.size) / weight
+
+
+class Objective(ABC):
+    """A cost that accrues over simulated time. A policy minimises its sum; the reward is minus the cost."""
+
+    #: Whether the cost depends on the jobs in the system; else it depends on elapsed time alone.
+    depends_on_jobs = True
+    #: Job attributes that the cost is computed from: ``weight``, ``deadline``, ``tenant``.
+    attributes: frozenset[str] = frozenset()
+    #: Whether the cost is computed from ``LiveJobs.carbon``; the cluster then needs a carbon or price signal.
+    uses_carbon = False
+    #: Name of the signal that the cluster must have; None: any signal.
+    signal: str | None = None
+
+    @abstractmethod
+    def cost_ms(self, begin_ms: float, end_ms: float, jobs: LiveJobs, scale_ms: float) -> float:
+        """Return the cost of an interval in which no job enters or leaves the system.
+
+        Args:
+            begin_ms: beginning of the interval (exclusive), ms.
+            end_ms: end of the interval (inclusive), ms.
+            jobs: jobs in the system during the interval.
+            scale_ms: ``ClusterConfig.reward_scale_ms``, by which rewards are divided.
+        """
+
+
+class Mean(Objective):
+    """Sum of job completion times (Decima, section 5.3)."""
+
+    def cost_ms(self, begin_ms: float, end_ms: float, jobs: LiveJobs, scale_ms: float) -> float:
+        """Return the time that the jobs spend in the system."""
+        return len(jobs) * (end_ms - begin_ms)
+
+
+class Makespan(Objective):
+    """Elapsed time until the last job is complete."""
+
+    depends_on_jobs = False
+
+    def cost_ms(self, begin_ms: float, end_ms: float, jobs: LiveJobs, scale_ms: float) -> float:
+        """Return the length of the interval."""
+        return end_ms - begin_ms
 
 
 class Weighted(Objective):
@@ -164,7 +275,9 @@ class Sum(Objective):
 
 #: Names of objectives and their classes.
 OBJECTIVES: dict[str, type[Objective]] = {
-    **COMMON,
+    "jct": Mean,
+    "mean": Mean,
+    "makespan": Makespan,
     "weighted": Weighted,
     "power-mean": PowerMean,
     "deadline": Deadline,
@@ -178,8 +291,9 @@ WITH_NUMBER = ("power-mean", "deadline", "misses")
 WITH_SIGNAL = "carbon"
 
 
-def parse_objective(text: str) -> Objective:
-    """Return the objective with a name, such as ``jct``.
+@lru_cache(maxsize=64)
+def objective_named(text: str) -> Objective:
+    """Return the objective with a name, such as ``jct``; results are cached.
 
     Args:
         text: a name in ``OBJECTIVES``, some with an argument after a colon, such as ``weighted``, ``power-mean:3``,
@@ -229,3 +343,36 @@ def _number(text: str, number: str) -> float:
     if not 0 <= (value := number_in(number)) < math.inf:
         raise ConfigError(f"reward {text!r}: expected a number of at least 0, got {number!r}")
     return value
+
+
+class ObjectiveMeter(RewardMeter):
+    """Rewards by any objective; for the arguments see ``reward.reward_meter``."""
+
+    def __init__(
+        self, config: ClusterConfig, sequence: JobSequence, deadline_ms: NDArray[np.float64]
+    ) -> None:
+        super().__init__(config)
+        self._objective = objective_named(config.reward)
+        self._is_elapsed_time = not self._objective.depends_on_jobs
+        self._all = AllJobs.of(sequence, deadline_ms)
+        self._known: tuple[Collection[int], LiveJobs] = (), LiveJobs((), self._all)
+
+    def _live_jobs(self, jobs: Collection[int]) -> LiveJobs:
+        """Return jobs with their attributes, which are kept as long as the same jobs are in the system."""
+        if self._known[0] is not jobs:
+            self._known = jobs, LiveJobs(jobs, self._all)
+        return self._known[1]
+
+    def _cost_of(self, begin_ms: float, end_ms: float, jobs: Collection[int]) -> float:
+        return self._objective.cost_ms(begin_ms, end_ms, self._live_jobs(jobs), self._scale_ms)
+
+
+def objective_meter(
+    config: ClusterConfig, sequence: JobSequence, deadline_ms: NDArray[np.float64]
+) -> ObjectiveMeter:
+    """Return the meter for a cluster's objective, see ``reward.reward_meter``."""
+    if objective_named(config.reward).uses_carbon:
+        from simulator.cluster.emissions import EmissionMeter
+
+        return EmissionMeter(config, sequence, deadline_ms)
+    return ObjectiveMeter(config, sequence, deadline_ms)

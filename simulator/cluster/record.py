@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.cluster.deadlines import deadlines_ms
+from simulator.cluster.config import deadlines_ms
 from simulator.cluster.log import EpisodeLog
 from workloads.display import count_text
 
@@ -55,9 +55,9 @@ class EpisodeRecord(EpisodeLog):
     def alone_ms(self) -> NDArray[np.float64]:
         """Expected JCT of each job alone on this cluster under its best parallelism limit, float64 [num_jobs], ms.
 
-        Times of large jobs are estimates, see ``simulator.cluster.engine.solo.time_alone``.
+        Times of large jobs are estimates, see ``simulator.cluster.times_alone.time_alone``.
         """
-        from simulator.cluster.engine.solo import times_alone  # simulates each job alone
+        from simulator.cluster.times_alone import times_alone  # simulates each job alone
 
         return np.array([time.mean_ms for time in times_alone(self.sequence.profiles, self.config)])
 
@@ -66,7 +66,7 @@ class EpisodeRecord(EpisodeLog):
         """Ratio of each job's JCT to its expected time alone on the same cluster, float64 [num_jobs].
 
         The time alone is the mean JCT under the best parallelism limit, including delays
-        (``simulator.cluster.engine.solo.time_alone``). So a job that is alone has a mean slowdown of 1 under this
+        (``simulator.cluster.times_alone.time_alone``). So a job that is alone has a mean slowdown of 1 under this
         limit. NaN for a job that is incomplete, or whose time alone is 0.
         """
         return ratio(self.jct_ms, self.alone_ms)
@@ -176,7 +176,9 @@ class EpisodeRecord(EpisodeLog):
 
         Idle executors count with ``ClusterConfig.idle_watts``, over the observed time.
         """
-        if self.config.signal is None or not self.config.idle_watts:
+        if self.config.signal is None:
+            return math.nan
+        if not self.config.idle_watts:
             return float(self.job_carbon.sum())
         from simulator.cluster.costs import emissions
 

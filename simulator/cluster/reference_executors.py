@@ -21,6 +21,7 @@ from simulator.cluster.base import BaseCluster
 from simulator.cluster.config import ClusterConfig, check_demands
 from simulator.cluster.draws import COPY, duration_ms
 from simulator.cluster.estimates import redrawn_factors
+from simulator.cluster.objectives import objective_named
 from simulator.cluster.observation import JOB, STAGE, Observation
 from simulator.cluster.reference_state import (
     Executor,
@@ -33,7 +34,6 @@ from simulator.cluster.reference_state import (
     estimate,
     jobs_of,
 )
-from simulator.cluster.reward import objective_named
 from workloads.arrivals import JobSequence
 from workloads.carbon import Signal
 from workloads.job import Wave

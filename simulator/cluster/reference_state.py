@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.cluster.config import ClusterConfig
-from simulator.cluster.draws import COPY, Purpose, chance, job_key, longer_ms, task_noise
+from simulator.cluster.draws import COPY, Purpose, chance, job_key, longer_ms
 from simulator.cluster.engine.posterior import posterior, records
 from simulator.cluster.estimates import Estimate
 from simulator.cluster.faults import Outcome
-from workloads.arrivals import JobSequence
+from workloads.arrivals import JobSequence, task_noise
 from workloads.job import JobProfile, StageProfile, Wave
 
 #: A task run: start and finish in ms, executor, wave, parallelism.

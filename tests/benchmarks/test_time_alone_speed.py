@@ -12,7 +12,7 @@ import pytest
 from decima.evaluation.options import make_conditions
 from decima.registry import make_scheduler
 from simulator import ClusterConfig, run_episode
-from simulator.cluster.engine.solo import times_alone
+from simulator.cluster.times_alone import times_alone
 from workloads import JobSequence, batch_arrivals, read_alibaba, synthetic_profiles
 
 pytestmark = pytest.mark.benchmark

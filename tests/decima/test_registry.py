@@ -13,10 +13,12 @@ import pytest
 
 from decima import policy as policies
 from decima.policy import NeuralScheduler, load_actor, load_policy
-from decima.registry import SCHEDULERS, TUNED_RULES, make_scheduler, parameters, split_names
+from decima.registry import SCHEDULERS, make_scheduler, split_names
 from decima.schedulers.base import Kind, SchedulerError
-from decima.schedulers.baselines import Tetris
+from decima.schedulers.entries import TUNED_RULES
 from decima.schedulers.objectives import searched_constants
+from decima.schedulers.packing import Tetris
+from decima.schedulers.parameters import parameters
 from decima.schedulers.srpt import Srpt, TunedSrpt
 from simulator import ClusterConfig, ExecutorClass, run_episode
 from simulator.cluster.config import Knowledge

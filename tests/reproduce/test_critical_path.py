@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from decima.policy import Graphs, GraphTensors
-from decima.policy.features import message_order
+from decima.policy.messages import message_order
 from reproduce import critical_path
 from workloads import JobProfile, synthetic_profiles
 

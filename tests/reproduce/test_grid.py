@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from decima.evaluation.grid import Withholding, compare_by, evaluate
-from decima.evaluation.metrics import GRID_METRICS
+from decima.evaluation.grid_metrics import GRID_METRICS
 from decima.schedulers.grid import Packer, ShortestJobFirst, play
 from reproduce import a2c_tables, cnn_fig2, deeprm_fig6, deeprm_fig7
 from reproduce.__main__ import cli

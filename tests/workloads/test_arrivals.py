@@ -14,8 +14,8 @@ from workloads import JobSequence, WorkloadError, poisson_arrivals
 from workloads.arrivals import RandomStream, WorkPrior, batch_arrivals, random_stream, trace_arrivals
 from workloads.drift import Drift
 from workloads.job import JobProfile, StageProfile, TaskDurations
+from workloads.patterns import STEADY, ArrivalPattern
 from workloads.scaling import uniform_memory
-from workloads.transform import STEADY, ArrivalPattern
 
 JOBS = tuple(JobProfile(name, (StageProfile(2, TaskDurations.constant(1.0)),)) for name in "abcde")
 

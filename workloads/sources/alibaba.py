@@ -50,11 +50,11 @@ from numpy.typing import NDArray
 
 from workloads.attributes import JobAttributes
 from workloads.errors import check_path
+from workloads.excerpt import Excerpt, check_executor, choose_jobs
 from workloads.imperfections import task_failures
 from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
 from workloads.reading import opened, reasons
 from workloads.sources.workload_file import Workload
-from workloads.transform import Excerpt, check_executor, choose_jobs
 
 __all__ = ["COLUMNS", "MACHINE", "read_alibaba"]
 
@@ -109,7 +109,7 @@ def read_alibaba(
 
     Raises:
         WorkloadError: the file cannot be read or is malformed (the message names the line); or no job is left, or more
-            than ``workloads.transform.MOST_JOBS``.
+            than ``workloads.excerpt.MOST_JOBS``.
     """
     path, excerpt = check_path(path, "path", WorkloadError), excerpt or Excerpt()
     check_executor(executor)

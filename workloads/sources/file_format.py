@@ -6,10 +6,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from functools import lru_cache
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,17 +20,14 @@ from pydantic import (
     Field,
     JsonValue,
     Tag,
-    ValidationError,
     create_model,
 )
 
 from workloads.attributes import DEFAULT_TENANT, NO_ATTRIBUTES, JobAttributes, Tenant
-from workloads.errors import did_you_mean, place_name
+from workloads.errors import place_name
 from workloads.imperfections import Imperfections
 from workloads.job import MOST_BYTES, MOST_OPERATORS, JobProfile, StageProfile, TaskDurations, WorkloadError
 
-#: Number of errors from which on none is described: descriptions of all errors would fill the memory.
-_MOST_ERRORS = 10_000
 #: Maximum length of lists of durations that are cached, as many stages may share them.
 FEW = 16
 
@@ -281,70 +277,3 @@ def _expected_parent(parent: int | str, found: list[int], stages: list[_Stage]) 
     if found:
         return f"stages {found[0]} and {found[1]} are both named {parent!r}, expected a number"
     return f"no stage of this job is named {parent!r}"
-
-
-#: Messages that replace pydantic's, by type of error.
-_EXPECTED = {
-    "missing": "this key is required",
-    "extra_forbidden": "unknown key",
-    "model_type": "expected an object",
-    "dict_type": "expected an object",
-    "list_type": "expected a list",
-    "too_short": "expected at least one entry",
-    "string_pattern_mismatch": "expected a parallelism level, a whole number from 1",
-}
-
-
-def first_problem(invalid: ValidationError, model: type[BaseModel] | None = None) -> str:
-    """Describe validation errors as ``first_error``; an error that a validator raised keeps its own words."""
-    error = invalid.errors()[0]
-    if error["type"] != "value_error":
-        return first_error(invalid, model)
-    place, problem = place_name(error["loc"]), error["ctx"]["error"]
-    if not place:
-        return str(problem)
-    return f"{place}.{problem}" if getattr(problem, "place", "") else f"{place}: {problem}"
-
-
-def first_error(
-    invalid: ValidationError, model: type[BaseModel] | None = None, elsewhere: Sequence[str] = ()
-) -> str:
-    """Describe validation errors in one line: place of the first error, expected value, number of further errors.
-
-    Args:
-        invalid: the errors.
-        model: validated model; the message about an unknown key then suggests a similar key.
-        elsewhere: keys to suggest for an unknown key if its place has no similar key.
-    """
-    if invalid.error_count() > _MOST_ERRORS:
-        return f"{invalid.error_count():,} entries are malformed"
-    error = invalid.errors(include_url=False, include_context=False)[0]
-    expected = _EXPECTED.get(error["type"], error["msg"].replace("Input should be", "expected"))
-    if error["type"] == "extra_forbidden" and model is not None:
-        here = did_you_mean(error["loc"][-1], _keys(model, error["loc"][:-1]))
-        there = f" (did you mean {' or '.join(map(repr, elsewhere))}?)" if elsewhere else ""
-        expected += here or there
-    place, value = place_name(error["loc"]), error["input"]
-    message = f"{place}: {expected}" if place else expected
-    if isinstance(value, str | float) or (isinstance(value, int) and abs(value) < 1e18):
-        message += f", got {value!r:.60}"
-    more = invalid.error_count() - 1
-    return f"{message} (and {more} more)" if more else message
-
-
-def _keys(model: type[BaseModel], place: Iterable[int | str]) -> list[str]:
-    """Return the known keys at a place of a model."""
-    models = {model}
-    for step in place:
-        inner = [
-            _models(model.model_fields[step].annotation) for model in models if step in model.model_fields
-        ]
-        models = set().union(*inner) or models  # numbers of entries and names of a mapping keep the models
-    return [name for model in models for name in model.model_fields]
-
-
-def _models(annotation: Any) -> set[type[BaseModel]]:
-    """Return all models in an annotation."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return {annotation}
-    return set().union(*map(_models, get_args(annotation)))

@@ -41,12 +41,12 @@ from numpy.typing import NDArray
 from workloads.arrivals import RandomStream, random_stream
 from workloads.attributes import DEFAULT_TENANT, JobAttributes
 from workloads.errors import check_number, check_one_of, check_path, check_whole, number_in
+from workloads.excerpt import Excerpt, check_executor, choose_jobs
 from workloads.grid_jobs import JobSets
 from workloads.imperfections import task_failures
 from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
 from workloads.reading import opened, reasons, unreadable
 from workloads.sources.workload_file import Workload
-from workloads.transform import Excerpt, check_executor, choose_jobs
 
 __all__ = ["SwfLog", "read_swf", "read_swf_workload", "swf_jobs"]
 
@@ -305,7 +305,7 @@ def read_swf_workload(
         assumptions.
 
     Raises:
-        WorkloadError: see ``read_swf``; or no job is left, or more than ``workloads.transform.MOST_JOBS``.
+        WorkloadError: see ``read_swf``; or no job is left, or more than ``workloads.excerpt.MOST_JOBS``.
     """
     path, excerpt = check_path(path, "path", WorkloadError), excerpt or Excerpt()
     check_executor(executor, "processors")

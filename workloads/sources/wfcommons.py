@@ -37,11 +37,11 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from workloads.errors import check_paths
+from workloads.excerpt import Excerpt, check_executor
 from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
 from workloads.reading import read_document
-from workloads.sources.file_format import first_error
 from workloads.sources.workload_file import Workload
-from workloads.transform import Excerpt, check_executor
+from workloads.validation import first_error
 
 __all__ = ["read_wfcommons"]
 

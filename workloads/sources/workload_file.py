@@ -27,7 +27,6 @@ from workloads.sources.file_format import (
     build_attributes,
     build_profile,
     build_tenants,
-    first_error,
 )
 
 _SUFFIXES = (".json", ".json.gz", ".toml")
@@ -129,6 +128,8 @@ def read_workload(path: str | Path) -> Workload:
     try:
         return _build_workload(WorkloadFile.model_validate(document), path.name[: -len(suffix)])
     except ValidationError as error:
+        from workloads.validation import first_error
+
         raise WorkloadError(f"{path}: {first_error(error, WorkloadFile)}") from None
     except WorkloadError as error:
         raise WorkloadError(f"{path}: {error}") from None

@@ -25,12 +25,12 @@ from decima.learning.cluster.rollout import (
     record_scheduler,
     start_episodes,
 )
-from decima.policy.parts import build_part
 from decima.registry import make_scheduler
 
 if TYPE_CHECKING:
     from decima.evaluation.conditions import Conditions
     from decima.learning.cluster.config import TrainingConfig
+    from decima.learning.cluster.sections import BaselineSection, ReturnsSection
     from decima.policy.policy import Policy
 
 __all__ = [
@@ -289,12 +289,8 @@ class Advantages:
             "differential": DifferentialReturns(returns.window),
         }
         known_baselines = {"sequence": SequenceBaseline(), "none": Baseline(), "heuristic": Baseline()}
-        self._returns: Returns = known_returns.get(returns.kind) or build_part(
-            returns.kind, Returns, **(returns.options or {})
-        )
-        self._baseline: Baseline = known_baselines.get(baseline.kind) or build_part(
-            baseline.kind, Baseline, **(baseline.options or {})
-        )
+        self._returns: Returns = known_returns.get(returns.kind) or _custom_part(returns, Returns)
+        self._baseline: Baseline = known_baselines.get(baseline.kind) or _custom_part(baseline, Baseline)
         self._parts: dict[str, TrainingPart] = {"returns": self._returns, "baseline": self._baseline}
         self._critic = LinearCritic() if config.critic is None else LinearCritic(config.critic.decay)
 
@@ -443,3 +439,10 @@ def relative_scale(factor: Floats, num_executors: NDArray[np.int64]) -> Floats:
     one, share = np.ones_like(factor), factor / num_executors
     root = np.sqrt(share)
     return np.column_stack([one, one, share, factor, root, factor, root])
+
+
+def _custom_part(section: ReturnsSection | BaselineSection, base: type[TrainingPart]) -> Any:
+    """Build the custom class that a section of the settings names."""
+    from decima.policy.parts import build_part
+
+    return build_part(section.kind, base, **(section.options or {}))

@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.files import make_actor
-from decima.policy.parts import NotFiniteError
 from decima.policy.scheduler import Featurizer
 from decima.registry import make_scheduler
 from decima.settings import ENDS, RUN_SEEDS, WARM_UPS
 from simulator.cluster.episode import make_cluster
 from simulator.compiled import compiled
 from workloads.arrivals import RandomStream, random_stream
+from workloads.errors import NotFiniteError
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -20,8 +20,7 @@ from pydantic import (
 
 from decima import settings
 from decima.evaluation.conditions import Sampling
-from decima.policy.config import Feature, PolicyConfig
-from decima.policy.parts import PartError, build_part, built_in_or_custom, check_part, is_custom
+from decima.policy.config import Feature, PolicyConfig, built_in_or_custom
 from decima.policy.presets import PRESETS
 from decima.policy.scheduler import make_rule
 from decima.registry import make_scheduler
@@ -37,7 +36,7 @@ from decima.settings import (
     first_problem,
 )
 from workloads.declaration import Number, declared, described
-from workloads.errors import LONGEST_MS
+from workloads.errors import LONGEST_MS, PartError, is_custom
 from workloads.job import WorkloadError
 from workloads.sources.open import EMBEDDED, open_workload
 from workloads.sources.workload_file import Workload
@@ -83,6 +82,8 @@ class _Replaceable(Section):
     def _check_part(self) -> Self:
         name, options = getattr(self, self.KEY), getattr(self, "options", None)
         if is_custom(name):
+            from decima.policy.parts import build_part
+
             try:
                 build_part(name, self.BASE, **(options or {}))
             except PartError as error:
@@ -125,6 +126,8 @@ class PolicySection(Section):
         except ValidationError as error:
             raise ValueError(first_problem(error)) from None
         for part in custom_parts:
+            from decima.policy.parts import check_part
+
             check_part(part.name, part.key, part.base)
         return self
 

@@ -21,12 +21,12 @@ from decima.settings import SETTINGS, VALIDATION_SEEDS, Section, Share
 from simulator.cluster.config import ERRORS, ClusterConfig
 from workloads.arrivals import JobSequence, RandomStream, batch_arrivals, poisson_arrivals, random_stream
 from workloads.declaration import declared, described
+from workloads.drawn_attributes import AttributeDistribution
 from workloads.errors import WorkloadError
+from workloads.patterns import STEADY, ArrivalPattern
 from workloads.quantities import Quantity, build, changed, quantities
-from workloads.scaling import scaled
 from workloads.sources.open import EMBEDDED, open_workload
 from workloads.sources.workload_file import Workload
-from workloads.transform import STEADY, ArrivalPattern, AttributeDistribution
 
 __all__ = ["DRAWN", "ClusterSetting", "SettingsConditions", "SettingsSection", "by_cell"]
 
@@ -321,6 +321,8 @@ class SettingsConditions(Conditions):
         else:
             drawn = poisson_arrivals(profiles, setting.jobs, self._interval_ms(setting, setting.load), seed)
             drawn = setting.pattern.applied(drawn)
+        from workloads.scaling import scaled
+
         jobs = tuple(scaled(profile, setting.durations, setting.tasks) for profile in drawn.profiles)
         prior = drawn.prior
         if prior is not None:

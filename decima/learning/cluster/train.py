@@ -50,7 +50,6 @@ from decima.learning.metrics import (
     validation_metric,
 )
 from decima.policy.files import TRAINED_ON, load_policy, policy_path, read_about
-from decima.policy.parts import PolicyFileError, build_part, is_custom
 from decima.policy.policy import Policy
 from decima.policy.save import save_policy
 from decima.settings import (
@@ -63,6 +62,7 @@ from decima.settings import (
     silent,
 )
 from workloads.arrivals import RandomStream, random_stream
+from workloads.errors import PolicyFileError, is_custom
 
 if TYPE_CHECKING:
     from decima.learning.cluster.sections import UpdateSection
@@ -343,6 +343,8 @@ def _standardised(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _make_algorithm(update: UpdateSection) -> Reinforce:
     if is_custom(update.algorithm):
+        from decima.policy.parts import build_part
+
         algorithm: Reinforce = build_part(update.algorithm, Reinforce, **(update.options or {}))
         return algorithm
     if update.algorithm == "reinforce":

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.evaluation.run import best_for_all, objective_ms, run_scheduler, sweep_ms
+from decima.evaluation.run import run_scheduler
+from decima.evaluation.tuning import best_for_all, objective_ms, sweep_ms
 from decima.evaluation.variants import ALPHAS, HINDSIGHT, weighted_fair
 from decima.policy.files import make_actor
-from decima.policy.parts import NotFiniteError
 from decima.policy.scheduler import NeuralScheduler
 from simulator.cluster.episode import run_episode
+from workloads.errors import NotFiniteError
 
 if TYPE_CHECKING:
     from decima.evaluation.conditions import Conditions

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from decima.evaluation.grid import TRAINING_SEED, evaluate, heuristics_for, make_grid_scheduler
-from decima.evaluation.metrics import GRID_METRICS, compare_metrics
+from decima.evaluation.grid_metrics import GRID_METRICS
+from decima.evaluation.metrics import compare_metrics
 from decima.learning import metrics
 from decima.learning.cluster.clone import clone_epochs
 from decima.learning.cluster.reinforce import policy_gradient
@@ -44,12 +45,12 @@ from decima.policy.grid import (
     save_network,
 )
 from decima.policy.grid_config import read_about
-from decima.policy.parts import PolicyFileError
 from decima.schedulers.grid import GridScheduler, ShortestJobFirst
 from decima.settings import Progress, TrainingError, read_settings, silent
 from simulator.grid.grid import Grid
 from simulator.grid.record import GridRecord
 from workloads.arrivals import RandomStream, random_stream
+from workloads.errors import PolicyFileError
 from workloads.grid_jobs import JobSets
 
 __all__ = ["VALIDATION_SEED", "GridTraining", "train_on_grid"]

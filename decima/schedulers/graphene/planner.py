@@ -21,10 +21,10 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.schedulers.baselines import Tetris, demands
 from decima.schedulers.fair import WeightedFair
 from decima.schedulers.graphene.project import Plan, Project, tasks_in_order
 from decima.schedulers.graphene.space import ROUNDING, list_schedule, mirrored, serial_schedule, surrounded
+from decima.schedulers.packing import Tetris, demands
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
 from workloads.job import JobProfile

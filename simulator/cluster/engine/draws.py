@@ -93,39 +93,3 @@ def draw_duration(state, stage, wave, parallelism, level_noise, value_noise):
     level = levels[above - 1 if level_noise < chance_of_low else above]
     task_ms = state.values[level.first[wave] + int(value_noise * level.count[wave])]
     return (task_ms + level.cold[wave] * cluster.warmup_ms) * stage.factor
-
-
-@inner
-def draw_longer(state, stage, wave, parallelism, level_noise, value_noise, start_ms, now_ms):
-    """Draw the duration, ms, of a task that started at ``start_ms`` and ends after ``now_ms``; 0 if none is so long."""
-    cluster, levels = state.cluster[0], state.levels
-    above, chance_of_low = level_above(
-        levels, stage.first_level, stage.end_level, parallelism, cluster.nearest_level == 1
-    )
-    since_ms, warmup_ms = (start_ms, now_ms), cluster.warmup_ms
-    high, low = levels[above], levels[max(above - 1, stage.first_level)]
-    num_high, _ = _longer(state.values, high, wave, warmup_ms, since_ms, -1)
-    num_low, _ = _longer(state.values, low, wave, warmup_ms, since_ms, -1)
-    weight_low = chance_of_low * num_low / low.count[wave]
-    weight = weight_low + (1.0 - chance_of_low) * num_high / high.count[wave]
-    if weight == 0:
-        return 0.0
-    if level_noise * weight < weight_low:
-        return _longer(state.values, low, wave, warmup_ms, since_ms, int(value_noise * num_low))[1]
-    return _longer(state.values, high, wave, warmup_ms, since_ms, int(value_noise * num_high))[1]
-
-
-@inner
-def _longer(values, level, wave, warmup_ms, since_ms, number):
-    """Find the durations of a level with which a task that started at ``since_ms[0]`` ends after ``since_ms[1]``.
-
-    Returns their number; and duration ``number`` of them, ms, or 0 if there is none.
-    """
-    longer, found_ms = 0, 0.0
-    for index in range(level.first[wave], level.first[wave] + level.count[wave]):
-        task_ms = values[index] + level.cold[wave] * warmup_ms
-        if since_ms[0] + task_ms > since_ms[1]:
-            if longer == number:
-                found_ms = task_ms
-            longer += 1
-    return longer, found_ms

@@ -1,19 +1,10 @@
-"""Compiled: functions that Python calls when executors are lost, or join the cluster."""
+"""Compiled: executors that are lost."""
 
 from __future__ import annotations
 
 from simulator.cluster.engine import executors, lost, tasks
 from simulator.cluster.engine.state import view
 from simulator.compiled import compiled, inner
-
-
-@compiled
-def join(memory, joining, now):
-    """Put executors ``joining``, int64, which join the cluster, into the common pools."""
-    state = view(memory)
-    state.cluster[0].now = now
-    for executor in joining:
-        executors.go_to_common_pool(state, executor)
 
 
 @compiled

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.compiled import compiled, inner, record
+from simulator.cluster.engine.profiles import BELIEF, ESTIMATE
+from simulator.compiled import compiled, inner
 
 if TYPE_CHECKING:
     from simulator.cluster.estimates import Estimate
@@ -27,29 +28,6 @@ SHORTEST_MS = 1e-3
 LOG_STEP = math.log(2.0)
 #: Scale of a job that has not been estimated yet.
 NO_SCALE = -(2**31)
-
-#: Estimate of a stage.
-ESTIMATE = record(
-    ("task_ms", np.float64),  # mean task time as estimated when the job arrived
-    ("num_tasks", np.int64),  # as estimated, until the stage is ready
-    ("finished", np.int64),  # number of finished tasks
-    ("finished_ms", np.float64),  # total executor time of finished tasks
-    ("running", np.int64),  # number of running tasks
-    ("running_ms", np.float64),  # total time that running tasks have run
-    ("mean_ms", np.float64),  # posterior median of the mean task time
-    ("log_sd", np.float64),  # posterior standard deviation of the logarithm of the mean task time
-)
-
-#: Estimate of a job; for the first two columns see ``simulator.cluster.estimates.Estimate``.
-BELIEF = record(
-    ("job_var", np.float64),
-    ("stage_var", np.float64),
-    ("log_factor", np.float64),  # posterior mean of the logarithm of the job's factor
-    ("log_sd", np.float64),  # posterior standard deviation of the logarithm of the job's factor
-    ("scale", np.int64),  # scale of the job's profile, a power of the step
-    ("is_late", np.int64),  # 1 if running tasks have run longer than expected
-    ("is_old", np.int64),  # 1 if there are observations since the last update
-)
 
 
 def records(estimate: Estimate) -> tuple[NDArray[np.void], NDArray[np.void]]:

@@ -54,6 +54,30 @@ STAGE = record(
 LEVEL = record(("level", _INT), ("first", _INT, (3,)), ("count", _INT, (3,)), ("cold", _INT, (3,)))
 
 
+#: Estimate of a stage.
+ESTIMATE = record(
+    ("task_ms", _FLOAT),  # mean task time as estimated when the job arrived
+    ("num_tasks", _INT),  # as estimated, until the stage is ready
+    ("finished", _INT),  # number of finished tasks
+    ("finished_ms", _FLOAT),  # total executor time of finished tasks
+    ("running", _INT),  # number of running tasks
+    ("running_ms", _FLOAT),  # total time that running tasks have run
+    ("mean_ms", _FLOAT),  # posterior median of the mean task time
+    ("log_sd", _FLOAT),  # posterior standard deviation of the logarithm of the mean task time
+)
+
+#: Estimate of a job; for the first two columns see ``simulator.cluster.estimates.Estimate``.
+BELIEF = record(
+    ("job_var", _FLOAT),
+    ("stage_var", _FLOAT),
+    ("log_factor", _FLOAT),  # posterior mean of the logarithm of the job's factor
+    ("log_sd", _FLOAT),  # posterior standard deviation of the logarithm of the job's factor
+    ("scale", _INT),  # scale of the job's profile, a power of the step
+    ("is_late", _INT),  # 1 if running tasks have run longer than expected
+    ("is_old", _INT),  # 1 if there are observations since the last update
+)
+
+
 class Packed(NamedTuple):
     """Tables of one job profile."""
 

@@ -1,4 +1,4 @@
-"""Time of a job alone on a cluster under its best parallelism limit: the reference of slowdown.
+"""Simulate jobs alone on a cluster, to find their best parallelism limits and their times under them.
 
 A full search simulates the job under all limits that ``alone.estimate`` finds good, the best of them
 with many seeds: some hundred runs of a job that runs once in an episode. So only small jobs are searched in full. For
@@ -7,36 +7,30 @@ its error. Which of these a job gets depends on the job and the cluster only.
 
 Compiled code simulates whole episodes of one job without SimPy: the same steps as ``Cluster``, with the same result to
 the bit, in a tenth of the time.
-
-Values are cached by job and cluster, in memory and on disk (``alone_cache``). For the embedded TPC-H jobs on common
-clusters, values of the full search ship with the package.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
-from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.cluster.alone import ClusterKey, cluster_key, estimate, known_profile
-from simulator.cluster.alone_cache import Known, cluster_text, content_digest, default_cache, shipped
+from simulator.cluster.alone import estimate, known_profile
 from simulator.cluster.config import ClusterConfig, check_demands
-from simulator.cluster.draws import task_noise
 from simulator.cluster.engine import ends, executors, rounds, tasks
 from simulator.cluster.engine.profiles import pack
 from simulator.cluster.engine.state import Memory, allocate, view
 from simulator.cluster.faults import NO_FAULTS
+from simulator.cluster.times_alone import TimeAlone
 from simulator.compiled import compiled, inner
-from workloads.arrivals import JobSequence
+from workloads.arrivals import JobSequence, task_noise
 from workloads.job import JobProfile
 
-__all__ = ["TimeAlone", "run_alone", "search_all", "time_alone", "times_alone"]
+__all__ = ["compute", "run_alone", "search_all"]
 
 #: Limits up to this number are all estimated; above, each limit is a tenth larger than the one before.
 EVERY_LIMIT = 50
@@ -59,93 +53,7 @@ LONGEST_STREAM = 2**16
 CERTAIN_ERROR, CORRECTED_ERROR, ESTIMATE_ERROR = 0.01, 0.1, 0.2
 
 
-class TimeAlone(NamedTuple):
-    """Time of a job alone on a cluster.
-
-    Attributes:
-        limit: best parallelism limit of the job, which has the shortest mean completion time.
-        mean_ms: mean completion time of the job under this limit, with delays, ms.
-        error: relative error of ``mean_ms`` that 95 % of jobs stay within; 0 after a full search.
-    """
-
-    limit: int
-    mean_ms: float
-    error: float = 0.0
-
-
-_times: WeakKeyDictionary[JobProfile, dict[ClusterKey, TimeAlone]] = WeakKeyDictionary()
-
-
-def time_alone(profile: JobProfile, config: ClusterConfig) -> TimeAlone:
-    """Return the expected time of a job alone on a cluster, under its best parallelism limit.
-
-    Under limit k the job's next stage (``Observation.next_stage``) gets all offered executors, until the job holds k.
-    Runs have the task noise of seeds 0, 1, 2 and so on; a job with certain durations runs once under a limit. The time
-    of a large job is estimated, see ``TimeAlone.error``.
-
-    The result depends on the job and the cluster only, and is the same in each process, bit for bit.
-
-    Raises:
-        ConfigError: no executor class can run some stage.
-    """
-    [time] = times_alone([profile], config)
-    return time
-
-
-def times_alone(
-    profiles: Iterable[JobProfile],
-    config: ClusterConfig,
-    on_step: Callable[[int, int], None] = lambda done, total: None,
-) -> list[TimeAlone]:
-    """Return the times of many jobs alone, see ``time_alone``; each distinct job is computed once.
-
-    Args:
-        on_step: progress callback, called with the numbers of finished and of all jobs that are not in memory.
-
-    Raises:
-        ConfigError: no executor class can run some stage.
-    """
-    profiles, key = list(profiles), cluster_key(config)
-    unknown = [profile for profile in dict.fromkeys(profiles) if key not in _times.get(profile, ())]
-    if unknown:
-        _find(unknown, config, key, on_step)
-    return [_times[profile][key] for profile in profiles]
-
-
-def _find(
-    profiles: Sequence[JobProfile],
-    config: ClusterConfig,
-    key: ClusterKey,
-    on_step: Callable[[int, int], None],
-) -> None:
-    """Add the times alone of jobs to ``_times``: values that ship, values on disk, or new ones."""
-    cluster, digests = cluster_text(config), [content_digest(profile) for profile in profiles]
-    shipped_times = shipped(cluster)
-    unknown = {digest for digest in digests if digest not in shipped_times}
-    cached = default_cache() if unknown else None
-    if cached is not None:
-        shipped_times |= cached.read(cluster, unknown)
-    missing = {
-        digest: profile
-        for digest, profile in zip(digests, profiles, strict=True)
-        if digest not in shipped_times
-    }
-    new: dict[bytes, Known] = {}
-    if missing:
-        on_step(0, len(missing))
-    try:
-        for digest, time in zip(missing, _compute(list(missing.values()), config), strict=True):
-            new[digest] = (time.limit, time.mean_ms, time.error)
-            on_step(len(new), len(missing))
-    finally:
-        if cached is not None:
-            cached.write(cluster, new)
-    shipped_times |= new
-    for profile, digest in zip(profiles, digests, strict=True):
-        _times.setdefault(profile, {})[key] = TimeAlone(*shipped_times[digest])
-
-
-def _compute(profiles: Sequence[JobProfile], config: ClusterConfig) -> Iterator[TimeAlone]:
+def compute(profiles: Sequence[JobProfile], config: ClusterConfig) -> Iterator[TimeAlone]:
     """Yield times alone: of a full search for small jobs; estimates for others, corrected if durations are random."""
     for simulation in _simulations(profiles, config):
         for job in range(len(simulation.profiles)):

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simulator.cluster.config import ClusterConfig, check_demands
-from simulator.cluster.engine.posterior import BELIEF, ESTIMATE, records
-from simulator.cluster.engine.profiles import LEVEL, STAGE, block_starts, pack
+from simulator.cluster.engine.profiles import BELIEF, ESTIMATE, LEVEL, STAGE, block_starts, pack
 from simulator.cluster.engine.tables import define, pointer_to
 from simulator.cluster.observation import JOB as JOB_ROW
 from simulator.cluster.observation import STAGE as STAGE_ROW
@@ -380,6 +379,8 @@ def allocate(
     jobs["first_work_ms"] = [job.work_ms for job in sequence.profiles]
     jobs["weight"], jobs["tenant"], jobs["deadline_ms"] = sequence.weight, sequence.tenant, deadline_ms
     if estimates:
+        from simulator.cluster.engine.posterior import records
+
         jobs["first_work_ms"] = [job.first_work_ms for job in estimates]
         beliefs, of_stages = zip(*map(records, estimates), strict=True)
         np.concatenate(beliefs, out=state.beliefs)

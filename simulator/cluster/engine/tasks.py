@@ -7,14 +7,7 @@ class covers its demand. It is ready if all its parents are complete and not all
 
 from __future__ import annotations
 
-from simulator.cluster.engine.draws import (
-    COPY,
-    copy_noise,
-    delay_factor,
-    draw_duration,
-    draw_longer,
-    run_of,
-)
+from simulator.cluster.engine.draws import delay_factor, draw_duration
 from simulator.compiled import inner
 from workloads.job import Wave
 
@@ -87,49 +80,6 @@ def _run(state, executor, stage_id, now):
     task.finish = now + task_ms
     runner.warm_stage, runner.start = stage_id, now
     return task.finish
-
-
-@inner
-def redraw_running(state, now):
-    """Redraw the durations of running tasks, given how long they have run."""
-    size = state.cluster[0].num_running
-    state.cluster[0].num_running = 0
-    for index in range(size):
-        running = state.heap[index]
-        executor, order, finish = running.executor, running.order, running.time
-        if finish > now:
-            finish = _redraw(state, executor, finish, now)
-        push(state, finish, order, executor)
-
-
-@inner
-def _redraw(state, executor, finish, now):
-    """Redraw the duration of an executor's running task; return the time at which it finishes, ms."""
-    cluster, runner = state.cluster[0], state.executors[executor]
-    number, start = runner.task, runner.start
-    stage, task, noise = state.stages[runner.stage], state.tasks[number], state.noise[number]
-    level, duration, delay = noise.level, noise.duration, 1.0
-    if cluster.straggler_share > 0:
-        delay = delay_factor(state, stage.job, number, 0)
-    wave, parallelism = int(task.wave), int(task.parallelism)
-    if cluster.speculation_quantile > 0:
-        run = run_of(state, executor)
-        if run.outcome == COPY:
-            level, duration = copy_noise(state, stage.job, number)
-            if cluster.straggler_share > 0:
-                delay = delay_factor(state, stage.job, number, COPY)
-        if task.executor != executor:
-            wave, parallelism = run.wave, run.parallelism
-    factor = stage.factor * delay
-    since = start + (now - start) / factor if factor != 1 else now
-    task_ms = draw_longer(state, stage, wave, parallelism, level, duration, start, since)
-    if task_ms > 0 and start + task_ms * factor > now:
-        finish = start + task_ms * factor
-        if task.executor == executor:
-            task.finish = finish
-        else:
-            run_of(state, executor).finish = finish
-    return finish
 
 
 @inner

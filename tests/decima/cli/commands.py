@@ -21,10 +21,7 @@ def every_command(
     group: click.Group = cli, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     """Yield words and command of all commands, including those in groups."""
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        assert command is not None
+    for name, command in group.commands.items():
         yield (*path, name), command
         if isinstance(command, click.Group):
             yield from every_command(command, (*path, name))

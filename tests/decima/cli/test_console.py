@@ -15,9 +15,10 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.table import Table
 
-from decima.cli import console
-from decima.cli.console import Commands, OneLineErrors, command_line, end, make_console, progress, report
+from decima.cli import console, progress as progress_module
+from decima.cli.console import Commands, OneLineErrors, command_line, end, make_console, report
 from decima.cli.options import SecondaryOption
+from decima.cli.progress import progress
 from decima.outputs import OutputError
 from decima.show.tables import Report
 from tests.cases import cases
@@ -126,8 +127,8 @@ def test_a_long_error_is_cut_between_words(capsys: pytest.CaptureFixture[str]) -
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Clock of progress messages; its time changes only when a test sets it."""
     clock = SimpleNamespace(now_s=1000.0)
-    monkeypatch.setattr(console, "time", SimpleNamespace(monotonic=lambda: clock.now_s))
-    monkeypatch.setattr(console, "LOOK_S", 1e6)
+    monkeypatch.setattr(progress_module, "time", SimpleNamespace(monotonic=lambda: clock.now_s))
+    monkeypatch.setattr(progress_module, "LOOK_S", 1e6)
     return clock
 
 
@@ -177,7 +178,7 @@ def test_the_estimate_follows_a_phase_that_becomes_faster(
 
 
 def test_a_command_that_is_mostly_quick_is_patient(clock: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
-    with progress(console.PATIENCE_S) as update:
+    with progress(progress_module.PATIENCE_S) as update:
         update("one", 0, 10)
         clock.now_s += 14.9
         update("two", 0, 10, now=True)
@@ -188,7 +189,7 @@ def test_a_command_that_is_mostly_quick_is_patient(clock: SimpleNamespace, capsy
 
 
 def test_a_command_that_will_take_long_says_so_soon(clock: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
-    with progress(console.PATIENCE_S) as update:
+    with progress(progress_module.PATIENCE_S) as update:
         update("one", 0, 100)
         clock.now_s += 1.9
         update("one", 10, 100)
@@ -202,9 +203,9 @@ def test_a_command_that_will_take_long_says_so_soon(clock: SimpleNamespace, caps
 
 def test_a_long_step_is_not_silent(clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     said: Queue[str] = Queue()
-    monkeypatch.setattr(console, "LOOK_S", 0.01)
-    monkeypatch.setattr(console.click, "echo", lambda line, err: said.put(line))
-    with progress(console.PATIENCE_S) as update:
+    monkeypatch.setattr(progress_module, "LOOK_S", 0.01)
+    monkeypatch.setattr(progress_module.click, "echo", lambda line, err: said.put(line))
+    with progress(progress_module.PATIENCE_S) as update:
         update("one", 0, 1)
         clock.now_s += 4.9
         time.sleep(0.1)

@@ -14,7 +14,6 @@ from decima.evaluation.conditions import CompareError
 from decima.outputs import OutputError
 from decima.policy.grid import build_actor, save_network
 from decima.policy.grid_config import GridPolicyConfig
-from decima.policy.parts import PolicyFileError
 from decima.policy.policy import Policy
 from decima.policy.presets import SHORTCUT_POLICY
 from decima.policy.save import save_policy
@@ -26,7 +25,7 @@ from tests.cases import cases
 from tests.decima.cli.commands import assert_one_line_error, succeeded
 from tests.refusal import one_line
 from workloads import batch_arrivals, synthetic_profiles
-from workloads.errors import ConfigError, WorkloadError
+from workloads.errors import ConfigError, PolicyFileError, WorkloadError
 
 
 @pytest.fixture(scope="module")

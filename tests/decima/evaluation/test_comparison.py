@@ -19,8 +19,11 @@ from decima.evaluation import (
     comparison as comparison_module,
     run as run_module,
     run_comparisons,
+    tuning,
 )
-from decima.evaluation.run import DecisionRecord, best_for_all, best_settings, decisions, run_scheduler, sweep, sweep_ms
+from decima.evaluation.decisions import DecisionRecord, decisions
+from decima.evaluation.run import run_scheduler
+from decima.evaluation.tuning import best_for_all, best_settings, sweep, sweep_ms
 from decima.evaluation.variants import ALPHAS, GRIDS, HINDSIGHT, MAKESPAN_HINDSIGHT, TUNED
 from decima.registry import make_scheduler
 from decima.schedulers import Fifo, Scheduler
@@ -28,7 +31,7 @@ from decima.schedulers.base import SchedulerError
 from decima.show.report import comparison_notes, comparison_report, comparison_table, shows_slowdown
 from simulator import Decision, Observation
 from simulator.cluster.config import DECIMA_SIM, ClusterConfig, Semantics, parse_classes
-from simulator.cluster.engine.solo import TimeAlone, times_alone
+from simulator.cluster.times_alone import TimeAlone, times_alone
 from tests.cases import cases
 from tests.decima.evaluation.examples import CLUSTER, LIBRARY, OWN, comparison, conditions, finished, run, runs_of
 from tests.refusal import one_line
@@ -46,7 +49,8 @@ def count_runs(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[int, str]]:
         counts[sequence.seed, scheduler] += 1
         return run_scheduler(cluster, sequence, scheduler, *instead)
 
-    monkeypatch.setattr(run_module, "run_scheduler", counting)
+    for module in (run_module, tuning):
+        monkeypatch.setattr(module, "run_scheduler", counting)
     return counts
 
 

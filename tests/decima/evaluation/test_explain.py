@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from decima.evaluation import CompareError, mean_interval, run_scheduler
+from decima.evaluation.decisions import replay
 from decima.evaluation.explain import explain, explain_first
-from decima.evaluation.run import replay
 from decima.policy import Featurizer, Policy, load_policy as load_network, save_policy
 from decima.policy.presets import GENERAL_POLICY, PACKING_POLICY, PROFILED_POLICY
 from decima.registry import load_policy, make_scheduler

@@ -71,7 +71,7 @@ def test_moving_may_take_longer(narrow: Path, delay_s: float) -> None:
 def test_jobs_of_the_trace_are_out_of_distribution_for_tpch_policies(
     narrow: Path, arrangement: dict[str, Any], shared: Callable[[str], Path]
 ) -> None:
-    from workloads.transform import Excerpt
+    from workloads.excerpt import Excerpt
 
     table = shared("traces/alibaba2018_dag_tasks/selected_DAGs.csv.gz")
     workload = replace(read_alibaba(table, Excerpt(sample=300)), sequence=None)

@@ -16,7 +16,8 @@ from decima.evaluation.grid import (
     measure_sets,
     summary,
 )
-from decima.evaluation.metrics import GRID_METRICS, ShownMetric, compare_metrics, mean_interval, summary_table
+from decima.evaluation.grid_metrics import GRID_METRICS
+from decima.evaluation.metrics import ShownMetric, compare_metrics, mean_interval, summary_table
 from decima.policy.grid_config import GridJobs
 from decima.schedulers.base import SchedulerError
 from decima.schedulers.grid import KNOBS, GridTetris, Packer, ShortestJobFirst, play

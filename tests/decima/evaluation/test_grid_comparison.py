@@ -8,13 +8,13 @@ import pytest
 
 from decima.evaluation.conditions import CompareError
 from decima.evaluation.grid import LOADS, MAX_STEPS, SHIPPED_NETWORK, GridComparison, grid_comparison, network_name
-from decima.evaluation.metrics import GRID_METRICS, compare_metrics
-from decima.policy.parts import PolicyFileError
+from decima.evaluation.grid_metrics import GRID_METRICS
+from decima.evaluation.metrics import compare_metrics
 from decima.schedulers.grid import Packer, ShortestJobFirst, play
 from simulator.grid import DEEPRM, Grid, GridConfig
 from tests.cases import cases
 from workloads import DISTRIBUTIONS, JobDistribution, WorkloadError, draw_jobs
-from workloads.errors import DecimaError
+from workloads.errors import DecimaError, PolicyFileError
 
 
 def loads_of(comparison: GridComparison) -> list[float]:

@@ -13,8 +13,8 @@ import decima
 from decima.cli.compare import compare as compare_command
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import CompareError, Conditions, Sampling
+from decima.evaluation.guarantee_metrics import guarantee_metrics, most_executors
 from decima.evaluation.options import choose_schedulers, compare, make_conditions
-from decima.evaluation.variants import guarantee_metrics, most_executors
 from decima.gym import as_scheduler
 from decima.registry import make_scheduler
 from decima.schedulers import Fair
@@ -31,8 +31,8 @@ from tests.decima.schedulers.own_schedulers import Greedy
 from tests.simulator.cluster.build import job, stage
 from workloads import AttributeDistribution, DecimaError, JobAttributes, JobSequence, open_workload, poisson_arrivals
 from workloads.imperfections import Imperfections
+from workloads.patterns import ArrivalPattern
 from workloads.quantities import build, quantities
-from workloads.transform import ArrivalPattern
 
 SMALL: dict[str, Any] = {"workload": LIBRARY, "jobs": 4, "executors": 4, "seeds": 2, "seed": 5}
 

@@ -40,14 +40,11 @@ def other_process(_other_process: ProcessPoolExecutor, monkeypatch: pytest.Monke
             pass
 
         def map(self, function: Callable[[Any, Any], Any], items: Iterable[Any]) -> Iterator[Any]:
-            if self.count == 1:
-                yield from (function(self.shared, item) for item in items)
-                return
             futures = [_other_process.submit(function, self.shared, item) for item in items]
             for future in reversed(futures):  # an order that the results must not depend on
                 yield future.result()
 
-    monkeypatch.setattr("decima.workers.pool.Processes", Pool)
+    monkeypatch.setattr("decima.workers.processes.Processes", Pool)
 
 
 @pytest.fixture(params=["cluster", "grid"])

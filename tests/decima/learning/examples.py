@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from decima.evaluation.run import sweep_ms
+from decima.evaluation.tuning import sweep_ms
 from decima.learning import ClusterTraining, GridTraining, IterationReport, TrainingResult, read_metrics
-from decima.learning.checkpoint import load_checkpoint
 from decima.learning.loop import CHECKPOINT, POLICY, TrainingLoop
+from decima.learning.resume import load_checkpoint
 from decima.policy.files import load_policy, read_about
 from decima.policy.grid import load_network
 from decima.policy.grid_config import read_about as read_about_network

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from decima.learning.checkpoint import Best, Checkpoint, load_checkpoint, save_checkpoint
+from decima.learning.checkpoint import Best, Checkpoint, save_checkpoint
+from decima.learning.resume import load_checkpoint
 from decima.settings import TrainingError
 from tests.cases import cases
 from tests.refusal import Malicious, refusal

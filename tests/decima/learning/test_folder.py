@@ -10,15 +10,14 @@ from click.testing import CliRunner
 
 from decima.cli.main import cli
 from decima.learning import IterationReport, train_policy
-from decima.learning.trainings import train_all
 from decima.outputs import LOCK, OutputError, folder_lock
-from decima.policy.parts import NotFiniteError
 from decima.settings import DivergedError, TrainingError
 from tests.cases import cases
 from tests.decima.learning.cluster.examples import small
 from tests.decima.learning.examples import Runs
 from tests.programs import started
 from tests.refusal import one_line
+from workloads.errors import NotFiniteError
 
 BUSY = "another training writes into this folder now"
 
@@ -42,17 +41,11 @@ def test_a_second_training_with_the_same_folder_is_refused(runs: Runs, tmp_path:
     runs.assert_same("whole", "out")
 
 
-def test_other_commands_that_fill_a_folder_respect_the_lock(tmp_path: Path) -> None:
-    out = tmp_path / "studies" / "one"
-    out.mkdir(parents=True)
+def test_a_training_from_python_respects_the_lock(tmp_path: Path) -> None:
+    out = tmp_path / "one"
+    out.mkdir()
     with folder_lock(out):
         assert BUSY in one_line(OutputError, train_policy, small(tmp_path), out)
-        trainer = Runs("cluster", tmp_path).trainer
-        refused = one_line(
-            OutputError, train_all, {"one": small(tmp_path)}, out.parent,
-            lambda config, folder: trainer(config, str(folder), resume=True), elsewhere="--policies DIR",
-        )  # fmt: skip
-        assert refused.endswith("choose another folder; --policies DIR")
         assert [path.name for path in out.iterdir()] == [LOCK]
     assert not list(out.iterdir())
 

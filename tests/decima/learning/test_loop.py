@@ -14,14 +14,15 @@ import pytest
 import torch
 
 from decima.learning import ClusterTraining, DeepRMConfig, GridTraining, IterationReport, TrainingConfig, read_metrics
-from decima.learning.checkpoint import Checkpoint, copy_weights, load_checkpoint, save_checkpoint
+from decima.learning.checkpoint import Checkpoint, copy_weights, save_checkpoint
 from decima.learning.loop import CARD, CONFIG
 from decima.learning.metrics import Validation
+from decima.learning.resume import load_checkpoint
 from decima.outputs import OutputError
-from decima.policy.parts import NotFiniteError, PolicyFileError
 from decima.settings import TrainingError, parse_settings
 from decima.workers.pool import map_in_order
 from tests.decima.learning.examples import Runs, stop_after
+from workloads.errors import NotFiniteError, PolicyFileError
 
 #: Settings that together reach every branch of the trainings.
 WAYS: dict[str, dict[str, dict[str, Any]]] = {

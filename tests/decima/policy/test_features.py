@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from decima.policy import Policy
 from decima.policy.compiled.features import FEATURES
 from decima.policy.config import Feature, PolicyConfig
-from decima.policy.features import message_order
+from decima.policy.messages import message_order
 from decima.policy.presets import PAPER_POLICY
 from decima.policy.scheduler import LASTING_MOVES, Featurizer
 from simulator import Cluster, ClusterConfig, Decision, Observation

@@ -31,7 +31,6 @@ from decima.policy.grid import (
     save_network,
 )
 from decima.policy.grid_config import GridPolicyConfig, Mask, NetworkSection, read_about
-from decima.policy.parts import NotFiniteError
 from decima.policy.presets import DECIMA_SIM_POLICY
 from decima.policy.save import add_about, save_policy
 from simulator.grid import DEEPRM, PAPER, GridConfig
@@ -41,7 +40,7 @@ from tests.decima.learning.grid.examples import TINY, Fixed, dense, grid_of, sma
 from tests.decima.policy.test_files import Arrays, entry, rewrite
 from tests.refusal import refusal
 from tests.simulator.grid.naive import Written
-from workloads.errors import ConfigError
+from workloads.errors import ConfigError, NotFiniteError
 
 
 def count(network: nn.Module) -> int:

@@ -13,7 +13,7 @@ import torch
 
 from decima.policy import Featurizer, NeuralScheduler, Policy, load_policy, save_policy
 from decima.policy.config import PolicyConfig
-from decima.policy.features import message_order, published_message_order
+from decima.policy.messages import message_order, published_message_order
 from decima.policy.parity import AgentReplay
 from decima.policy.presets import DECIMA_SIM_POLICY
 from simulator import DECIMA_SIM, Cluster, ClusterConfig, Decision, run_episode

@@ -21,7 +21,7 @@ from decima.policy.compiled.graphs import Graphs
 from decima.policy.config import Feature, PolicyConfig
 from decima.policy.encoder import GraphTensors
 from decima.policy.files import load_actor, load_policy, read_about
-from decima.policy.parts import ALLOWED, PolicyFileError, allow_parts, is_custom, load_part
+from decima.policy.parts import ALLOWED, allow_parts, load_part
 from decima.policy.policy import Policy
 from decima.policy.presets import PAPER_POLICY, SHORTCUT_POLICY
 from decima.policy.save import save_policy
@@ -33,6 +33,7 @@ from tests.decima.policy.examples import changed, episode, graphs_of, policy_of
 from tests.example_parts import LeftToStart, ShortestFirst
 from tests.refusal import one_line
 from tests.simulator.cluster.build import chain, jobs, stage
+from workloads.errors import PolicyFileError, is_custom
 
 ROOT = Path(__file__).parents[3]
 PARTS = "tests.example_parts"
@@ -269,7 +270,8 @@ ATTACKS = (
 VICTIM = """
 import sys
 from decima.policy.files import load_actor
-from decima.policy.parts import PolicyFileError, allow_parts
+from decima.policy.parts import allow_parts
+from workloads.errors import PolicyFileError
 for allowed in ("", "scipy", "decima"):
     if allowed:
         allow_parts(allowed)

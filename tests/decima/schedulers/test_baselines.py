@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from decima.schedulers import Drf, GrapheneStar, Tetris, WeightedFair
-from decima.schedulers.baselines import demands
 from decima.schedulers.graphene.planner import troublesome_stages
+from decima.schedulers.packing import demands
 from simulator import Cluster, ClusterConfig, Decision, ExecutorClass, run_episode
 from tests.cases import cases
 from tests.simulator.cluster.build import chain, job, jobs, stage

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from decima.registry import WITH_BASE, make_scheduler, split_names
+from decima.registry import make_scheduler, split_names
 from decima.schedulers.carbon_aware import Cap, GreenestFirst, Pcaps, quota, threshold, thresholds
 from decima.schedulers.carbon_price import CarbonPrice
+from decima.schedulers.entries import WITH_BASE
 from decima.schedulers.fair import Fair
 from decima.schedulers.srpt import Srpt
 from simulator import ClusterConfig, EpisodeRecord, run_episode

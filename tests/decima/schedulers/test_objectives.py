@@ -14,7 +14,7 @@ from tests.simulator.cluster.build import job, stage
 from workloads import batch_arrivals, poisson_arrivals, synthetic_profiles
 from workloads.arrivals import JobSequence
 from workloads.attributes import JobAttributes, Tenant
-from workloads.transform import AttributeDistribution
+from workloads.drawn_attributes import AttributeDistribution
 
 #: One executor that is offered after each task, without delays: preemption at the ends of tasks.
 ONE = ClusterConfig(num_executors=1, moving_delay_ms=0.0, warmup_delay_ms=0.0, semantics=SPARK)

@@ -9,8 +9,8 @@ from scipy import stats
 from scipy.optimize import minimize_scalar
 
 from decima.registry import make_scheduler
-from decima.schedulers.base import DISTANCE_PER_RANK, LARGEST_DISTANCE, LEAVE_MIN_DELAYS, PRICES, SOURCE_FACTOR
 from decima.schedulers.queueing import HeSrpt, fractions, index_over_median, speedup_exponent
+from decima.schedulers.rule import DISTANCE_PER_RANK, LARGEST_DISTANCE, LEAVE_MIN_DELAYS, PRICES, SOURCE_FACTOR
 from decima.schedulers.srpt import Srpt
 from decima.schedulers.srpt_steps import DISTANCE_IN_JOB
 from decima.schedulers.srpt_weights import CLASS_CONSTANTS, Constants

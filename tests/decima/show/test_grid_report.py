@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from decima.evaluation.grid import evaluate
-from decima.evaluation.metrics import GRID_METRICS, compare_metrics
+from decima.evaluation.grid_metrics import GRID_METRICS
+from decima.evaluation.metrics import compare_metrics
 from decima.schedulers.grid import GridTetris, Packer, ShortestJobFirst
 from decima.show.grid_report import Compared, plot_bars, plot_by_load
 from simulator.grid import GridConfig

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from decima.evaluation.comparison import Comparison
-from decima.evaluation.run import DecisionRecord, decisions
+from decima.evaluation.decisions import DecisionRecord, decisions
 from decima.show.trace_events import trace_events, write_trace_events
 from simulator import ClusterConfig, run_episode
 from tests.decima.episodes import episode

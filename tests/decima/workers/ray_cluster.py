@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
-from decima.workers.pool import LOOPBACK_ONLY, NOT_NICE, QUIET, WorkerError, make_workers
+from decima.workers import WorkerError
+from decima.workers.pool import make_workers
+from decima.workers.ray_actors import LOOPBACK_ONLY, NOT_NICE, QUIET
 from tests.programs import PATIENCE_S, started
 
 #: For tests that start Ray, which takes about 10 s.

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from decima.workers import pool
-from decima.workers.pool import LOOPBACK_ONLY, NOT_NICE, QUIET, WorkerError, make_workers
+from decima.workers import WorkerError, pool, ray_actors
+from decima.workers.pool import make_workers
+from decima.workers.ray_actors import LOOPBACK_ONLY, NOT_NICE, QUIET
 from tests.cases import cases
 from tests.decima.workers.fake_ray import Died, FakeRay, RayError, RayTaskError
 from tests.decima.workers.ray_cluster import check_that_silence_is_refused
@@ -196,7 +197,7 @@ def test_a_ray_that_is_started_here_is_quiet_and_for_this_machine_only(ray: Fake
 
 
 def test_a_ray_that_is_started_here_has_the_cpus_of_this_process(ray: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "available_cpus", lambda: 17)
+    monkeypatch.setattr(ray_actors, "available_cpus", lambda: 17)
     make_workers(None, "ray")
     assert ray.options is not None
     assert ray.options["num_cpus"] == 17

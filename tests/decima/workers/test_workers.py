@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decima.workers import pool as module, processes
-from decima.workers.pool import WorkerError, check_workers, make_workers, map_in_order
+from decima.workers import WorkerError, pool as module, processes
+from decima.workers.pool import check_workers, make_workers, map_in_order
 from tests.cases import cases
 from tests.decima.workers.ray_cluster import NEEDS_RAY, check_that_silence_is_refused, ray_cluster
 from tests.programs import ctrl_c_strikes, started

@@ -5,7 +5,8 @@ from itertools import pairwise
 import numpy as np
 
 from simulator import EpisodeRecord
-from simulator.cluster.draws import duration_ms, task_noise
+from simulator.cluster.draws import duration_ms
+from workloads.arrivals import task_noise
 from workloads.job import Wave
 
 

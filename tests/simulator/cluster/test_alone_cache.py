@@ -12,9 +12,10 @@ import pytest
 
 from simulator import DECIMA_SIM, ClusterConfig, ExecutorClass
 from simulator.cluster import alone_cache
-from simulator.cluster.alone_cache import AloneCache, cluster_text, content_digest, default_cache, shipped
+from simulator.cluster.alone_cache import AloneCache, default_cache
 from simulator.cluster.engine import solo
-from simulator.cluster.engine.solo import TimeAlone, search_all, time_alone, times_alone
+from simulator.cluster.engine.solo import search_all
+from simulator.cluster.times_alone import TimeAlone, cluster_text, content_digest, shipped, time_alone, times_alone
 from tests.simulator.cluster.build import chain, job, stage
 from tests.times_alone import embedded_clusters
 from workloads import JobProfile, TaskDurations, embedded_tpch
@@ -34,13 +35,13 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[JobProfile]:
     """The jobs whose time was computed rather than known."""
-    compute, found = solo._compute, list[JobProfile]()
+    compute, found = solo.compute, list[JobProfile]()
 
     def recorded(profiles: list[JobProfile], config: ClusterConfig) -> Iterator[TimeAlone]:
         found.extend(profiles)
         yield from compute(profiles, config)
 
-    monkeypatch.setattr(solo, "_compute", recorded)
+    monkeypatch.setattr(solo, "compute", recorded)
     return found
 
 

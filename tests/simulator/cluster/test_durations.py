@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from simulator import DECIMA_SIM, PAPER, ClusterConfig, EpisodeRecord, Semantics, run_episode
-from simulator.cluster.draws import duration_ms, task_noise
+from simulator.cluster.draws import duration_ms
 from tests.cases import cases
 from tests.simulator.cluster.build import Greedy, chain, job, jobs
 from tests.simulator.cluster.checks import check_durations
 from tests.workloads.strategies import task_durations
+from workloads.arrivals import task_noise
 from workloads.job import StageProfile, TaskDurations, Wave
 
 LEVELS = (5, 10, 20, 40, 50, 60, 80, 100)

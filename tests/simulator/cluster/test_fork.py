@@ -15,7 +15,7 @@ from simpy.events import Event
 
 from decima.schedulers import Fair
 from simulator import Cluster, ClusterConfig, EpisodeRecord, ReferenceCluster, SchedulingError
-from simulator.cluster.draws import duration_ms, task_noise
+from simulator.cluster.draws import duration_ms
 from simulator.cluster.parity import Recording, differences
 from simulator.parity import read_recording
 from tests.simulator.cluster.build import finish, give, job, jobs, stage
@@ -23,7 +23,7 @@ from tests.simulator.cluster.driver import Both, Driver, assert_same
 from tests.simulator.cluster.strategies import MANY, clusters, idleness, seeds
 from tests.workloads.strategies import job_sequences
 from workloads import poisson_arrivals, synthetic_profiles
-from workloads.arrivals import JobSequence
+from workloads.arrivals import JobSequence, task_noise
 from workloads.job import StageProfile, TaskDurations, Wave, WorkloadError
 
 anywhere = st.one_of(clusters(), clusters(max_time=True))

@@ -8,9 +8,8 @@ from hypothesis import given, settings, strategies as st
 
 from decima.schedulers import Fair
 from simulator import DECIMA_SIM, PAPER, SPARK, ClusterConfig, ConfigError, Faults, Semantics, make_cluster
-from simulator.cluster.objectives import Deadline
+from simulator.cluster.objectives import AllJobs, Deadline, LiveJobs, Objective, objective_named
 from simulator.cluster.record import EpisodeRecord
-from simulator.cluster.reward import AllJobs, LiveJobs, Objective, objective_named
 from tests.cases import cases
 from tests.simulator.cluster.build import finish
 from tests.workloads.strategies import job_sequences

@@ -10,7 +10,7 @@ import torch
 from torch_geometric.data import Batch
 
 from simulator import Cluster, ClusterConfig, Decision, ExecutorClass, PerJob
-from simulator.cluster.observation import CLUSTER_FEATURES, JOB_FEATURES, STAGE_FEATURES
+from simulator.cluster.pyg import CLUSTER_FEATURES, JOB_FEATURES, STAGE_FEATURES
 from tests.simulator.cluster.build import by_hand, chain, greedy, job, jobs, stage
 from workloads.job import JobProfile
 

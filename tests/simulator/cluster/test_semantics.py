@@ -215,11 +215,7 @@ def test_rewards_of_jobs_that_end_before_the_next_decision(semantics: Semantics,
     _, rewards = finish(Cluster(config, jobs(chain(stage(1, 10_000.0), stage(1, 5000.0)))))
     assert rewards == [-11.0, -5.0, 0.0]
     # The job is in the system for 20 ms of the step from 100 to 200 ms; another job for the whole step.
-    meter = RewardMeter(
-        ClusterConfig(semantics=semantics, reward_scale_ms=1.0),
-        jobs(job(stage(1, 10)), job(stage(1, 10)), at=[40, 150]),
-        np.full(2, np.inf),
-    )
+    meter = RewardMeter(ClusterConfig(semantics=semantics, reward_scale_ms=1.0))
     meter.add_job(40.0, 0)
     assert meter.step(100.0) == -60.0
     meter.add_job(150.0, 1)

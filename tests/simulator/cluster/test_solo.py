@@ -24,8 +24,9 @@ from simulator import (
 )
 from simulator.cluster.alone import known_profile, useful_executors, work_ms
 from simulator.cluster.config import SEMANTICS
-from simulator.cluster.engine.solo import _Simulation, search_all, time_alone, times_alone
+from simulator.cluster.engine.solo import _Simulation, search_all
 from simulator.cluster.episode import make_cluster
+from simulator.cluster.times_alone import time_alone, times_alone
 from tests.simulator.cluster.build import chain, job, stage
 from tests.simulator.cluster.strategies import clusters
 from tests.workloads.strategies import job_profiles

@@ -12,8 +12,8 @@ from simulator.cluster.config import SEMANTICS, ClusterConfig, parse_classes
 from tests.cases import cases
 from tests.refusal import one_line, refusal
 from workloads import WorkloadError, poisson_arrivals
+from workloads.drawn_attributes import AttributeDistribution
 from workloads.sources.carbon import open_signal
-from workloads.transform import AttributeDistribution
 
 
 def written(tmp_path: Path, text: str) -> Path:

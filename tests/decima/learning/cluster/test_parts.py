@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from decima.cli.main import cli
 from decima.learning import Baseline, ClusterTraining, Curve, Reinforce, Returns, read_config
-from decima.learning.checkpoint import load_checkpoint
+from decima.learning.resume import load_checkpoint
 from decima.policy.files import load_actor, load_policy
 from decima.policy.parts import ALLOWED
 from decima.settings import TrainingError

@@ -33,7 +33,7 @@ from tests.decima.learning.cluster.examples import merged
 from tests.decima.learning.examples import assert_same_run
 from workloads import JobSequence, Workload, poisson_arrivals, scaled, trace_arrivals, write_workload
 from workloads.arrivals import WorkPrior
-from workloads.transform import STEADY
+from workloads.patterns import STEADY
 
 MANY = SettingsSection(
     sources=("tpch", "synthetic"),

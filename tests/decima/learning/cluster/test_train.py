@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from decima.evaluation.fit import evaluation_setting, misfits
-from decima.learning.checkpoint import load_checkpoint
 from decima.learning.cluster.advantages import Advantages
 from decima.learning.cluster.config import TrainingConfig, read_config
 from decima.learning.cluster.ppo import PPO
@@ -29,6 +28,7 @@ from decima.learning.cluster.train import ClusterTraining, train_policy
 from decima.learning.cluster.validation import evaluate_policy
 from decima.learning.loop import CARD, CHECKPOINT, POLICY
 from decima.learning.metrics import IterationReport, TrainingResult, read_metrics
+from decima.learning.resume import load_checkpoint
 from decima.policy import NeuralScheduler, Policy, PolicyFileError, load_policy, read_trained_on
 from decima.settings import TrainingError
 from simulator import ClusterConfig, run_episode

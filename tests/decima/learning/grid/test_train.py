@@ -16,7 +16,6 @@ from decima.learning.grid.rollout import GridEpisodes, GridSamples, roll_out
 from decima.learning.grid.train import CLONING_SEED, VALIDATION_SEED, GridTraining
 from decima.learning.metrics import GRID_METRICS
 from decima.policy.grid import VALIDATED, GridActor, build_actor, build_network, load_network, save_network
-from decima.policy.parts import PolicyFileError
 from decima.schedulers.grid import GridScheduler, ShortestJobFirst, play
 from decima.settings import TrainingError
 from simulator.grid import Grid
@@ -24,6 +23,7 @@ from tests.cases import cases
 from tests.decima.learning.cluster.examples import merged
 from tests.decima.learning.grid.examples import dense, mean_of_others, small
 from workloads import DISTRIBUTIONS, JobDistribution, RandomStream, random_stream
+from workloads.errors import PolicyFileError
 
 #: Steps of plain gradient descent, so that a weight's change is its gradient.
 DESCENT = {"learning_rate": 1.0, "final_learning_rate": 1.0, "critic_learning_rate": 1.0}

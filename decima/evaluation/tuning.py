@@ -1,0 +1,115 @@
+"""Run candidate settings of schedulers on job sequences, and choose the best ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decima.evaluation.conditions import CompareError
+from decima.evaluation.run import run_scheduler
+from decima.evaluation.variants import ALPHAS, GRIDS
+from workloads.arrivals import JobSequence
+from workloads.errors import check_one_of
+
+if TYPE_CHECKING:
+    from decima.evaluation.run import ComparisonPlan
+    from simulator.cluster.config import ClusterConfig
+    from simulator.cluster.record import EpisodeRecord
+
+__all__ = ["best_for_all", "best_settings", "objective_ms", "sweep", "sweep_item", "sweep_ms", "tune"]
+
+
+def objective_ms(record: EpisodeRecord, objective: str) -> float:
+    """Return the objective to minimise, ms: mean JCT (``jct``), ``makespan``, or mean cost of a job by a reward."""
+    if objective == "jct":
+        return record.mean_jct_ms
+    return record.makespan_ms if objective == "makespan" else record.cost_ms(objective) / len(record.sequence)
+
+
+def sweep(
+    cluster: ClusterConfig,
+    sequence: JobSequence,
+    settings: Sequence[str] = GRIDS["weighted-fair"],
+    records: Mapping[str, EpisodeRecord] | None = None,
+) -> Iterator[tuple[str, EpisodeRecord]]:
+    """Run candidate settings, as scheduler names, on one sequence, and yield each with its episode.
+
+    ``records`` has episodes of settings that were already run. For errors see ``run_scheduler``.
+    """
+    for setting in settings:
+        yield setting, (records or {}).get(setting) or run_scheduler(cluster, sequence, setting)
+
+
+def best_settings(
+    runs: Iterable[tuple[str, EpisodeRecord]], objectives: Iterable[str]
+) -> dict[str, tuple[str, EpisodeRecord]]:
+    """Return, for each objective, the best setting of a sweep with its episode; the first one on a tie."""
+    best: dict[str, tuple[str, EpisodeRecord]] = {}
+    lowest_ms = dict.fromkeys(objectives, math.inf)
+    for setting, record in runs:
+        for objective in lowest_ms:
+            if (value_ms := objective_ms(record, objective)) < lowest_ms[objective]:
+                lowest_ms[objective], best[objective] = value_ms, (setting, record)
+    return best
+
+
+def sweep_ms(
+    cluster: ClusterConfig,
+    sequence: JobSequence,
+    objective: str = "jct",
+    settings: Sequence[str] = GRIDS["weighted-fair"],
+) -> NDArray[np.float64]:
+    """Return the objective of each setting on a sequence, float64 [len(settings)], ms; see ``objective_ms``."""
+    return np.array([objective_ms(record, objective) for _, record in sweep(cluster, sequence, settings)])
+
+
+def tune(
+    config: ClusterConfig,
+    sequences: JobSequence | Sequence[JobSequence],
+    scheduler: str = "weighted-fair",
+    objective: Literal["jct", "makespan"] = "jct",
+) -> str:
+    """Return a scheduler's name with the parameters that are best on average over job sequences.
+
+    On an evaluation sequence, the result is the setting of ``tuned-weighted-fair``, known only in hindsight; on
+    training sequences, it is the setting of ``weighted-fair``.
+
+    Args:
+        sequences: one or several job sequences.
+        scheduler: one of ``GRIDS``.
+        objective: quantity to minimise: the mean JCT or the makespan.
+
+    Returns:
+        Name for ``make_scheduler``, such as ``weighted-fair:-0.8``.
+
+    Raises:
+        CompareError: no sequences, an unknown scheduler or objective, or a failed episode.
+    """
+    training_sequences = [sequences] if isinstance(sequences, JobSequence) else list(sequences)
+    if not training_sequences:
+        raise CompareError("tuning needs at least one sequence")
+    settings = GRIDS[check_one_of(scheduler, GRIDS, "scheduler", CompareError)]
+    check_one_of(objective, ("jct", "makespan"), "objective", CompareError)
+    swept = [sweep_ms(config, sequence, objective, settings) for sequence in training_sequences]
+    return str(best_for_all(np.array(swept), settings))
+
+
+def best_for_all(sweeps_ms: NDArray[np.float64], settings: Sequence[Any] = ALPHAS) -> Any:
+    """Return the setting that is best on average over sequences; the first one on a tie.
+
+    ``sweeps_ms``, float64 [n, len(settings)], has one row of ``sweep_ms`` per sequence.
+    """
+    return settings[int(sweeps_ms.mean(axis=0).argmin())]
+
+
+def sweep_item(
+    plans: Sequence[ComparisonPlan], item: tuple[int, str, int]
+) -> tuple[int, str, int, NDArray[np.float64]]:
+    """Run all candidate settings of a scheduler on a training sequence; return the work item and mean JCTs, ms."""
+    index, family, seed = item
+    conditions, settings = plans[index].conditions, plans[index].settings[family]
+    return *item, sweep_ms(conditions.cluster_of(seed), conditions.sequence(seed), settings=settings)
