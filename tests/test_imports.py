@@ -77,7 +77,7 @@ decima.run_episode(decima.ClusterConfig(num_executors=4), jobs, decima.make_sche
 @cases(
     "program, num_modules, num_lines",
     (EPISODE.format("fair"), 49, 8_500),
-    (EPISODE.format("decima:general"), 68, 13_300),
+    (EPISODE.format("decima:embedded-batch"), 68, 13_300),
     ("decima.compare('fifo,fair', seeds=1, jobs=2, executors=5)", 61, 11_100),
 )
 def test_a_program_imports_what_it_needs(program: str, num_modules: int, num_lines: int) -> None:
