@@ -178,7 +178,7 @@ def open_estimator(name: str) -> str | FittedEstimator:
 
 
 def _check_estimator(value: Any) -> Any:
-    if isinstance(value, FittedEstimator) or value in ESTIMATORS:
+    if isinstance(value, FittedEstimator) or (isinstance(value, str) and value in ESTIMATORS):
         return value
     raise ValueError(f"expected {one_of(ESTIMATORS)} or an estimator's file, got {described_value(value)}")
 
@@ -219,10 +219,10 @@ class Knowledge:
         str | FittedEstimator, PlainValidator(_check_estimator), Text("forest|typical|FILE", open_estimator)
     ] = described(
         "forest",
-        "Estimates of jobs without history: forest predicts the task times of each stage from the DAG and from "
-        "numbers of tasks, learned from the workload's other jobs; typical is the workload's typical task time, "
-        "which workloads of few jobs get in any case; a file of decima train-estimator predicts like forest, learned "
-        "from the jobs of the file.",
+        "Estimates of jobs without history: forest predicts the task times of each stage from the DAG, numbers of "
+        "tasks, and bytes and operators where they are known, learned from the workload's other jobs; typical is the "
+        "workload's typical task time, which workloads of few jobs get in any case; a file of decima train-estimator "
+        "predicts like forest, learned from the jobs of the file.",
     )
 
     def __str__(self) -> str:

@@ -58,6 +58,13 @@ def test_uncertain_estimates_are_shown_with_their_uncertainty(policy: Path, tmp_
     document = json.loads((tmp_path / "why.json").read_text())
     assert "--job-error 1" in document["command"]
     assert all(0 < job["log_sd"] < 2 for job in document["jobs"])
+    words = " ".join(succeeded(explain(*given, "--unknown", "1", "--futures", "0")).stdout.split())
+    chosen = json.loads((tmp_path / "why.json").read_text())
+    [job] = [job for job in chosen["jobs"] if job["job"] == chosen["chosen"][0]]
+    assert job["predicted_low_s"] < job["predicted_s"] < job["predicted_high_s"]
+    said = f"Job {job['job']} ({job['name']}) is unknown: estimated {job['predicted_s']:.3g} s of work, between"
+    assert f"{said} {job['predicted_low_s']:.3g} and {job['predicted_high_s']:.3g} with a probability" in words
+    assert "is unknown" not in exact.stdout
 
 
 def test_a_guarantee_that_changed_the_decision_is_named(tmp_path: Path) -> None:
