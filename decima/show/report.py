@@ -141,7 +141,7 @@ def comparison_notes(comparison: Comparison) -> list[str]:
 
 def _gain_note(comparison: Comparison) -> list[str]:
     """Return a sentence on the scheduler with the shortest mean JCT; empty if fair sharing is not compared."""
-    jct_s = comparison.runs.groupby("scheduler")["mean_jct_s"].mean()
+    jct_s = comparison.measured.groupby("scheduler")["mean_jct_s"].mean()
     name, fair = str(jct_s.idxmin()), "fair"
     if fair not in jct_s or comparison.shown or name == fair:
         return []

@@ -35,7 +35,7 @@ def serve(*options: str) -> Result:
 
 def test_what_is_served_where_is_told(served: list[tuple[Any, str, str]], tmp_path: Path) -> None:
     token = str(tmp_path / "token")
-    assert serve("--policy", "rule", "--token-file", token).stdout == (f"serving srpt on HERE\ntoken file: {token}\n")
+    assert serve("--policy", "srpt", "--token-file", token).stdout == (f"serving srpt on HERE\ntoken file: {token}\n")
     result = serve("--policy", "fifo", "--no-token", "--shadow", "--host", "::1", "--spark", "unix:/x", "--slots", "3")
     assert result.stdout == "serving fifo, in the shadow on HERE\n"
     (first, *default), (second, *other) = served
@@ -115,7 +115,7 @@ def test_unknown_policies_are_refused_and_defaults_told(served: list[tuple[Any, 
     assert not serve("--policy", "fife:3").stderr.endswith(f"{[*SHIPPED][-1]}\n")
     assert not served
     told = " ".join(serve("--help").stdout.split())
-    for default in ("127.0.0.1", "7733", "decima", "~/.decima/token"):
+    for default in ("127.0.0.1", "7733", "srpt-tuned", "~/.decima/token"):
         assert f"[default: {default}]" in told
 
 
