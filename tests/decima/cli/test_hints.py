@@ -56,7 +56,7 @@ FEW = ("--seeds", "2", "--processes", "1")
     "policy.overrides.stage_head=mine:Own cluster.reward=makespan",
     "cluster.reward=carbon:synthetic-solar workload.arrivals=poisson workload.interval=[2,3] workload.drift=5:2",
     "cluster.reward=weighted workload.weights=[1,4]",
-    "cluster.classes=2x0.5,2x1 policy.preset=packing-told workload.memory_demand=uniform",
+    "cluster.classes=2x0.5,2x1 policy.preset=packing workload.memory_demand=uniform",
 )
 def test_the_command_after_a_training_compares_its_policy(settings: str, recipe: str) -> None:
     sets = [word for setting in settings.split() for word in ("--set", setting)]
