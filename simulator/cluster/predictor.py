@@ -148,7 +148,8 @@ class Predictor(FittedEstimator):
 def _predict(predictor: Predictor, profile: JobProfile) -> Prediction | None:
     if profile.num_stages > MOST_STAGES:
         return None
-    fit = predictor.fits[-1 if dag_only(profile) is profile else 0]
+    has_more = any(stage.operators or stage.input_bytes is not None for stage in profile.stages)
+    fit = predictor.fits[0 if has_more else -1]
     features = stage_features(profile)
     if (features < fit.lowest).any() or (features > fit.highest).any():
         return None

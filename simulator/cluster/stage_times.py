@@ -135,8 +135,13 @@ def stage_features(profile: JobProfile) -> NDArray[np.float64]:
     """Return ``FEATURES`` of each stage, float64 [num_stages, features]: what is known before a job runs."""
     tasks = num_tasks(profile)
     log_tasks = np.log1p(tasks)
-    in_dag = np.empty((len(tasks), 15))
-    _fill_dag_features(in_dag, np.array(profile.children_first), profile.edges, tasks)
+    read = np.array(
+        [math.nan if stage.input_bytes is None else stage.input_bytes for stage in profile.stages], float
+    )
+    in_dag, read_above = np.empty((len(tasks), 15)), np.zeros(len(tasks))
+    _fill_dag_features(
+        in_dag, read_above, np.array(profile.children_first), profile.edges, tasks, np.nan_to_num(read)
+    )
     in_dag[:, LOGARITHMIC] = np.log1p(in_dag[:, LOGARITHMIC])
     sources = tasks[in_dag[:, 2] == 0]
     of_job = [
@@ -148,7 +153,13 @@ def stage_features(profile: JobProfile) -> NDArray[np.float64]:
     ]
     own = np.stack([log_tasks, log_tasks - log_tasks.mean(), tasks / tasks.sum()], axis=1)
     return np.concatenate(
-        [own, in_dag, np.tile(of_job, (len(tasks), 1)), _of_bytes(profile, tasks), _of_operators(profile)],
+        [
+            own,
+            in_dag,
+            np.tile(of_job, (len(tasks), 1)),
+            _of_bytes(read, read_above, tasks),
+            _of_operators(profile),
+        ],
         axis=1,
     )
 
@@ -158,14 +169,16 @@ LOGARITHMIC = (3, 4, 7, 8, 10, 11, 13, 14)
 
 
 @compiled
-def _fill_dag_features(in_dag, children_first, edges, tasks):  # type: ignore[no-untyped-def]
+def _fill_dag_features(in_dag, read_above, children_first, edges, tasks, read):  # type: ignore[no-untyped-def]
     """Fill in the features of a stage's place in the DAG, from ``depth`` to ``tasks of descendants``.
 
     Args:
         in_dag: float64 [stages, 15].
+        read_above: bytes that the ancestors of a stage read from storage, float64 [stages], 0.
         children_first: the stages, each after its children, int64 [stages].
         edges: int64 [edges, 2], parent and child.
         tasks: numbers of tasks, float64 [stages].
+        read: bytes that a stage reads from storage, float64 [stages].
     """
     in_dag[:] = 0.0
     depth, height, parents, tasks_of_parents, largest_parent = (
@@ -208,20 +221,22 @@ def _fill_dag_features(in_dag, children_first, edges, tasks):  # type: ignore[no
             depth[child] = max(depth[child], depth[stage] + 1)
             ancestors[child] = min(ancestors[child] + ancestors[stage] + 1, MOST_PATHS)
             tasks_above[child] = min(tasks_above[child] + tasks_above[stage] + tasks[stage], MOST_PATHS)
+            read_above[child] = min(read_above[child] + read_above[stage] + read[stage], MOST_PATH_BYTES)
 
 
-def _of_bytes(profile: JobProfile, tasks: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the features of bytes, float64 [num_stages, 5]; NaN if those of no stage are known."""
-    given = [stage.input_bytes for stage in profile.stages]
-    if all(size is None for size in given):
-        return np.full((len(given), 5), np.nan)
-    read = [0.0 if size is None else float(size) for size in given]
-    above = [0.0] * len(read)
-    for stage in reversed(profile.children_first):
-        total = sum(above[parent] + read[parent] for parent in profile.parents[stage])
-        above[stage] = min(total, MOST_PATH_BYTES)
-    own = np.array([math.nan if size is None else float(size) for size in given])
-    columns = [own, own / tasks, above, above / tasks, np.full(len(read), sum(read))]
+def _of_bytes(
+    read: NDArray[np.float64], read_above: NDArray[np.float64], tasks: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the features of bytes, float64 [num_stages, 5]; NaN if those of no stage are known.
+
+    Args:
+        read: bytes that a stage reads from storage, NaN if unknown, float64 [num_stages].
+        read_above: bytes that its ancestors read, float64 [num_stages].
+        tasks: numbers of tasks, float64 [num_stages].
+    """
+    if np.isnan(read).all():
+        return np.full((len(read), 5), np.nan)
+    columns = [read, read / tasks, read_above, read_above / tasks, np.full(len(read), np.nansum(read))]
     # The library that fits trees compares numbers of this precision.
     return np.log1p(np.array(columns)).T.astype(np.float32).astype(np.float64)
 
