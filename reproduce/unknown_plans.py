@@ -65,7 +65,7 @@ def run(
     jobs = decima.open_workload(workload)
     named = {workload: jobs, **{name: decima.open_workload(name) for name in others}}
     common = {"seeds": seeds, "seed": seed, "workers": workers}
-    simulated = {
+    simulated: dict[str, dict[str, Any]] = {
         "batches": {"executors": executors, "jobs": batch_jobs},
         "streams": {"executors": executors, "jobs": stream_jobs, "arrivals": "poisson", "interval": interval},
     }

@@ -238,7 +238,7 @@ def _of_bytes(
         return np.full((len(read), 5), np.nan)
     columns = [read, read / tasks, read_above, read_above / tasks, np.full(len(read), np.nansum(read))]
     # The library that fits trees compares numbers of this precision.
-    return np.log1p(np.array(columns)).T.astype(np.float32).astype(np.float64)
+    return np.asarray(np.log1p(np.array(columns)).T.astype(np.float32), np.float64)
 
 
 def _of_operators(profile: JobProfile) -> NDArray[np.float64]:

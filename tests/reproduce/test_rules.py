@@ -7,18 +7,18 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from reproduce import carbon, estimates, guarantees, objectives
+from reproduce import carbon, estimates, guarantees, objectives, unknown
 from reproduce.__main__ import cli
 from reproduce.carbon import RULE
 
 TINY = "--seeds 2 --executors 5 --workload synthetic"
 
 
-def tables(words: str, folder: Path) -> dict[str, pd.DataFrame]:
+def tables(words: str, folder: Path, *, picture: bool = True) -> dict[str, pd.DataFrame]:
     """Run a figure, and return its tables."""
     CliRunner().invoke(cli, [*words.split(), "--out", str(folder)], standalone_mode=False, catch_exceptions=False)
     name = words.partition(" ")[0]
-    assert (folder / f"{name}.png").stat().st_size > 1000
+    assert not picture or (folder / f"{name}.png").stat().st_size > 1000
     return {
         name: pd.DataFrame(rows) for name, rows in json.loads((folder / f"{name}.json").read_text())["tables"].items()
     }
@@ -80,6 +80,30 @@ def test_wrong_estimates_change_decisions_of_rules_that_use_them(
     assert list(rows.index) == ["exact", "job 1", "unknown 1"]
     assert rows.loc["exact", "seh:0"] == rows.loc["exact", "seh"], "with exact estimates there is nothing to correct"
     assert rows.loc["unknown 1", "seh:0"] != rows.loc["exact", "seh:0"]
+
+
+# ---- unknown jobs ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_estimators_of_unknown_jobs_are_compared_with_and_without_plans(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unknown, "SHARES", (1.0,))
+    tiny = "--seeds 2 --executors 5 --batch-jobs 4 --stream-jobs 4 --interval 2"
+    found = tables(f"unknown {tiny}", tmp_path)
+    assert list(found) == ["batches", "streams", "errors"]
+    rows = found["batches"].set_index("estimates")["mean_jct_s"]
+    assert len(set(rows[["exact", "typical", "forest"]])) == 3
+    assert list(found["errors"]["arrivals"]) == ["batches", "streams"]
+    kinds = Path(unknown.__file__).parents[1] / "recordings" / "kinds" / "jobs.json.gz"
+    with_plans = tables(f"unknown-plans {tiny} --others {kinds}", tmp_path, picture=False)
+    errors = with_plans["errors"].set_index(["workload", "inputs"])["error of stages"]
+    for workload in ("tpch", "jobs.json.gz"):
+        assert errors[workload, "DAG and plan"] < errors[workload, "DAG"]
+    rows = with_plans["batches"].set_index("estimates")["mean_jct_s"]
+    assert rows["exact"] == found["batches"].set_index("estimates")["mean_jct_s"]["exact"]
+    assert len(set(rows[["typical", "forest: DAG", "forest: DAG and plan"]])) == 3
 
 
 def test_lines_of_wrong_estimates_differ_and_their_legend_is_complete() -> None:
