@@ -152,6 +152,17 @@ def test_a_dag_unlike_those_of_the_fit_is_less_certain() -> None:
     assert predicted(predictor, chain(1_000)).job_var > 1.5 * usual
 
 
+def test_operators_of_a_kind_that_no_job_of_the_fit_has_are_unlike_the_fit() -> None:
+    predictor, q1 = fitted(QUERIES), QUERIES[0]
+    scan, *others = q1.stages
+    unusual, strange = (
+        replace(q1, stages=(replace(scan, operators=(*scan.operators, *names)), *others))
+        for names in (["An operator of the future"], ["BatchEvalPython"] * 2)
+    )
+    assert predictor.predict(unusual) is not None
+    assert predictor.predict(strange) is None
+
+
 @cases("strange", chain(100_000_000), chain(1, 200), chain(1, of_workload.MOST_STAGES + 1))
 def test_a_job_far_outside_of_the_fit_has_typical_times(strange: JobProfile) -> None:
     predictor, prior = fitted(QUERIES), WorkPrior.of(tuple(QUERIES))
