@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from decima.learning import train_policy as train
     from decima.registry import load_policy, make_scheduler
     from decima.schedulers import Scheduler
-    from decima.show.plots import plot_dag, plot_schedule
+    from decima.show.plots import plot_dag, plot_schedule, plot_schedules
     from simulator import ClusterConfig, Decision, run_episode
     from workloads import batch_arrivals, open_workload, poisson_arrivals
 
@@ -44,6 +44,7 @@ __all__ = [
     "paired_change",
     "plot_dag",
     "plot_schedule",
+    "plot_schedules",
     "poisson_arrivals",
     "run_episode",
     "summary_table",
@@ -70,6 +71,7 @@ _PLACES = {
     "paired_change": "decima.evaluation.metrics",
     "plot_dag": "decima.show.plots",
     "plot_schedule": "decima.show.plots",
+    "plot_schedules": "decima.show.plots",
     "poisson_arrivals": "workloads",
     "run_episode": "simulator",
     "summary_table": "decima.evaluation.metrics",

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from matplotlib.testing.compare import compare_images
 
 from decima.cli.main import cli
 from tests.decima.service.scripted_spark import ScriptedSpark
@@ -20,8 +21,11 @@ from workloads import batch_arrivals, open_workload
 
 README = Path(__file__).parents[1] / "README.md"
 DOCS = README.parent / "docs"
-PAGES = (README, DOCS / "results.md", *sorted((DOCS / "guides").glob("*.md")))
+START = DOCS / "start.md"
+PAGES = (README, START, DOCS / "results.md", *sorted((DOCS / "guides").glob("*.md")))
 SHARED = Path(os.environ.get("DECIMA_SHARED", README.parents[1] / "shared"))
+#: Root mean square of the difference of two pictures, 0 to 255. Fonts and antialiasing differ by less between versions.
+TOLERANCE = 8.0
 #: Makes a command quick; later options win.
 FEW = {
     "decima compare": "--seeds 1 --training 1 --processes 1",
@@ -175,8 +179,8 @@ def test_commands_run_as_they_stand(lines: list[str], folder: Path) -> None:
 #: Part of a command -> its page, which shows outputs or figures of the command.
 SHOWN = {
     "decima compare": README,
-    "decima compare --schedulers fair,weighted-fair,mine:ShortestFirst": README,
-    "decima train --config quick": README,
+    "decima compare --schedulers fair,weighted-fair,mine:ShortestFirst": START,
+    "decima train --config quick": START,
     "decima explain --policy tpch-batch": DOCS / "guides" / "compare.md",
 }
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
@@ -227,9 +231,11 @@ WITH_PYTHON = [page for page in PAGES if any(not name for name, _ in blocks("pyt
 @pytest.mark.pages
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.stem)
 def test_python_runs(page: Path, folder: Path) -> None:
-    """Blocks of a page run one after the other; a training is a short one."""
+    """Blocks of a page run one after the other; a training is a short one. The README's Python draws its picture."""
     code = "\n".join(text for name, text in blocks("python", page) if not name)
     code = code.replace('out="my-policy"', f'out="my-policy", overrides={SHORT}').replace("seeds=10", "seeds=2")
     done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout or "print(" not in code
+    if page == README:
+        assert compare_images(str(DOCS / "schedules.png"), str(folder / "schedules.png"), TOLERANCE) is None

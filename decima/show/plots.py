@@ -30,12 +30,13 @@ from decima.show.style import (
     Picture,
     finish_axes,
     new_axes,
+    new_figure,
     plain,
     plain_log_ticks,
     styles,
 )
 from decima.show.tables import shortened
-from simulator.cluster.picture import PALETTE, draw_schedule, job_colours
+from simulator.cluster.picture import HIGHLIGHT, PALETTE, draw_schedule, job_colours
 from simulator.cluster.record import EpisodeRecord
 from workloads.display import count_text
 from workloads.errors import ConfigError, WorkloadError, check_instance
@@ -171,6 +172,8 @@ WIDE = 8.0
 MOST_NAMES = len(PALETTE)
 #: Maximum length of a job's name in the legend, and of a line of the title.
 LONGEST_NAME, TITLE_WIDTH = 20, 66
+#: Height of one of several schedules, inches.
+PANEL_HEIGHT = 1.9
 #: Number of time windows in which jobs in the system are averaged over experiments.
 WINDOWS = 100
 #: Schedules share a time axis unless more than this fraction of it would be empty.
@@ -213,6 +216,38 @@ def plot_schedule(record: EpisodeRecord, title: str = "", end_s: float | None = 
     if len(head) > TITLE_WIDTH:
         head = f"{fill(title, TITLE_WIDTH)}\n{average}"
     axes.set_title(plain(head), loc="left")
+    return figure
+
+
+def plot_schedules(records: Mapping[str, EpisodeRecord], highlight: int | None = None) -> Figure:
+    """Plot schedules of the same jobs one above the other, on one time axis, see ``plot_schedule``.
+
+    Args:
+        records: name of a scheduler -> its episode, at least one.
+        highlight: index of a job that stands out in black in all schedules.
+
+    Raises:
+        ConfigError: an item of ``records`` is not the record of an episode, or there is no job ``highlight``.
+    """
+    for name, record in records.items():
+        check_instance(record, EpisodeRecord, f"record of {name}", ConfigError)
+    num_jobs = min((len(record.sequence) for record in records.values()), default=0)
+    if not num_jobs or not (highlight is None or 0 <= highlight < num_jobs):
+        raise ConfigError(f"highlight must be the index of one of {num_jobs} jobs, got {highlight!r:.60}")
+    figure = new_figure(8, PANEL_HEIGHT * len(records) + 0.4)
+    panels = figure.subplots(len(records), sharex=True, squeeze=False)[:, 0]
+    end_s = max(record.end_ms for record in records.values()) / 1000
+    for axes, (name, record) in zip(panels, records.items(), strict=True):
+        handles = draw_schedule(axes, record, end_s, highlight)
+        title = f"{plain(name)}: jobs complete after {record.mean_jct_ms / 1000:.1f} s on average"
+        if highlight is not None:
+            title += f", the black job after {record.jct_ms[highlight] / 1000:.1f} s"
+        axes.set_title(title, loc="left", pad=8)
+        axes.label_outer()
+    if highlight is not None:
+        job_name = plain(shortened([record.sequence.profiles[highlight].name], LONGEST_NAME)[0])
+        handles.insert(0, Patch(color=HIGHLIGHT, label=f"job {job_name}"))
+    figure.legend(handles=handles, ncols=len(handles), loc="outside lower right", **SWATCHES)
     return figure
 
 

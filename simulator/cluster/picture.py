@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 BLACK, RED, MOVE_COLOUR, ABSENT_COLOUR = "#000000", "#D55E00", "#d9d9d9", "#404040"
+#: Colour of a highlighted job (RGBA: black), and intensity of the other jobs' colours beside it.
+HIGHLIGHT, PALE = (0.0, 0.0, 0.0, 1.0), 0.35
 #: Completions are marked with lines through the schedule up to this number.
 MAX_LINES = 50
 #: Size of a frame in inches, and dots per inch.
@@ -45,7 +47,9 @@ def frame(record: EpisodeRecord) -> NDArray[np.uint8]:
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()  # type: ignore[no-untyped-call]
 
 
-def draw_schedule(axes: Axes, record: EpisodeRecord, end_s: float | None = None) -> list[Artist]:
+def draw_schedule(
+    axes: Axes, record: EpisodeRecord, end_s: float | None = None, highlight: int | None = None
+) -> list[Artist]:
     """Draw the tasks and moves of each executor over time (Gantt chart), like Decima's Figure 3, without a title.
 
     Tasks have the colour of their job (``job_colours``); moves are light grey, idle time is white, time outside the
@@ -54,6 +58,7 @@ def draw_schedule(axes: Axes, record: EpisodeRecord, end_s: float | None = None)
 
     Args:
         end_s: right end of the time axis, s; by default the end of the episode.
+        highlight: index of a job that stands out: other jobs are pale, and only its completion has a line.
 
     Returns:
         Artists for the legend.
@@ -65,8 +70,12 @@ def draw_schedule(axes: Axes, record: EpisodeRecord, end_s: float | None = None)
     moves = np.column_stack([record.move_depart_ms, np.minimum(record.move_arrive_ms, record.end_ms)])
     _bars(axes, record.move_executor, moves, MOVE_COLOUR)
     executor, job, span = busy_spans(record, gap_ms=end_ms / 4000)
-    _bars(axes, executor, span, job_colours(len(record.sequence))[job])
-    completed = _mark_completions(axes, record)
+    colours = job_colours(len(record.sequence))
+    if highlight is not None:
+        colours[:, :3] = 1 - PALE * (1 - colours[:, :3])
+        colours[highlight] = HIGHLIGHT
+    _bars(axes, executor, span, colours[job])
+    completed = _mark_completions(axes, record, highlight)
     idle = Patch(facecolor="white", edgecolor="0.6", linewidth=0.6, label="executor is idle")
     marks: list[Artist] = [Patch(color=MOVE_COLOUR, label="executor moves"), idle, completed]
     if record.change_executor.size:
@@ -95,12 +104,13 @@ def _bars(
     axes.add_collection(PolyCollection(corners, **look))  # type: ignore[arg-type]  # the stubs know no arrays
 
 
-def _mark_completions(axes: Axes, record: EpisodeRecord) -> Line2D:
+def _mark_completions(axes: Axes, record: EpisodeRecord, highlight: int | None) -> Line2D:
     """Draw triangles and lines at completions; return the triangles for the legend."""
     completion_ms = record.completion_ms[~np.isnan(record.completion_ms)]
-    if completion_ms.size <= MAX_LINES:
+    with_line_ms = completion_ms if highlight is None else record.completion_ms[[highlight]]
+    if with_line_ms.size <= MAX_LINES:
         lines: dict[str, Any] = {"colors": RED, "linestyles": "dashed", "linewidth": 0.7}
-        axes.vlines(completion_ms / 1000, 0, record.config.num_executors, **lines)
+        axes.vlines(with_line_ms / 1000, 0, record.config.num_executors, **lines)
     return _mark(axes, completion_ms, record.config.num_executors, RED, "v", "job completes")
 
 

@@ -20,7 +20,7 @@ from workloads import Workload, embedded_workload, read_alibaba, trace_arrivals
 from workloads.sources.open import SYNTHETIC, open_workload
 
 FOUR_SIZES = parse_classes("50x0.25,50x0.5,50x0.75,50x1")
-README = Path(__file__).parents[3] / "README.md"
+START = Path(__file__).parents[3] / "docs" / "start.md"
 
 
 def here(
@@ -86,9 +86,9 @@ def test_what_lies_outside_of_narrow_training(narrow: Path) -> None:
 
 
 @pytest.mark.parametrize("experiments", [1, 20])
-def test_the_jobs_of_the_readme_are_unlike_tpch(narrow: Path, experiments: int, tmp_path: Path) -> None:
+def test_the_jobs_of_the_start_page_are_unlike_tpch(narrow: Path, experiments: int, tmp_path: Path) -> None:
     """For any number of experiments: the fit does not depend on the drawn jobs."""
-    [text] = re.findall(r'^```json title="my-jobs.json"\n(.*?)^```$', README.read_text(), re.M | re.S)
+    [text] = re.findall(r'^```json title="my-jobs.json"\n(.*?)^```$', START.read_text(), re.M | re.S)
     (tmp_path / "my-jobs.json").write_text(text)
     workload = open_workload(tmp_path / "my-jobs.json")
     seen = [misfits(narrow, here(workload, every_s=10, jobs=jobs, num_experiments=experiments)) for jobs in (1, 20)]

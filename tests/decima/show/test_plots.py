@@ -24,12 +24,14 @@ from decima.show.plots import (
     plot_jobs_in_system,
     plot_mean_jobs_in_system,
     plot_schedule,
+    plot_schedules,
 )
 from decima.show.style import STYLES, save_figure
 from simulator.cluster.config import ClusterConfig, ExecutorClass
 from simulator.cluster.record import EpisodeRecord
 from tests.decima.episodes import episode
 from workloads.arrivals import JobSequence
+from workloads.errors import ConfigError
 from workloads.job import JobProfile, StageProfile, TaskDurations
 from workloads.sources.workload_file import Workload
 
@@ -56,6 +58,19 @@ def test_schedules_show_jobs_moves_and_classes(tmp_path: Path) -> None:
     assert difference(plot_schedule(record, "tetris"), "schedule-classes", tmp_path) is None
     moves, busy = 4 * 6, 4 * 6  # each job on each executor: two tasks without a gap
     assert bars(plot_schedule(episode())) == [moves, busy]
+
+
+def test_schedules_of_the_same_jobs_share_their_axis_and_a_job_stands_out(tmp_path: Path) -> None:
+    records = {"slow": episode(2.0), "fast": episode()}
+    assert difference(plot_schedules(records, highlight=2), "schedules", tmp_path) is None
+    slow, fast = plot_schedules(records).axes
+    assert slow.get_xlim() == fast.get_xlim() == (0, records["slow"].end_ms / 1000)
+    assert fast.get_title(loc="left") == "fast: jobs complete after 12.5 s on average"
+    for index in (-1, 4):
+        with pytest.raises(ConfigError, match=f"one of 4 jobs, got {index}"):
+            plot_schedules(records, highlight=index)
+    with pytest.raises(ConfigError, match="record of fast"):
+        plot_schedules({"fast": "record"})  # type: ignore[dict-item]
 
 
 def test_a_cdf_has_one_line_per_scheduler_and_none_squeezes_the_others(tmp_path: Path) -> None:
