@@ -148,6 +148,11 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
             assert not anchor or found.parent.name == "reference" or anchor in anchors(found), target
 
 
+def test_no_value_cuts_a_paragraph() -> None:
+    """In Markdown, a comment at the beginning of a line begins a new paragraph."""
+    assert [page for page in (README, *DOCS.rglob("*.md")) if "\n<!-- value" in page.read_text()] == []
+
+
 @pytest.mark.pages
 @pytest.mark.parametrize(
     "lines",
