@@ -227,12 +227,14 @@ def plot_schedules(records: Mapping[str, EpisodeRecord], highlight: int | None =
         highlight: index of a job that stands out in black in all schedules.
 
     Raises:
-        ConfigError: an item of ``records`` is not the record of an episode, or there is no job ``highlight``.
+        ConfigError: ``records`` is empty, or not of episodes; or there is no job ``highlight``.
     """
     for name, record in records.items():
         check_instance(record, EpisodeRecord, f"record of {name}", ConfigError)
-    num_jobs = min((len(record.sequence) for record in records.values()), default=0)
-    if not num_jobs or not (highlight is None or 0 <= highlight < num_jobs):
+    if not records:
+        raise ConfigError("records: expected at least one schedule")
+    num_jobs = min(len(record.sequence) for record in records.values())
+    if highlight is not None and not 0 <= highlight < num_jobs:
         raise ConfigError(f"highlight must be the index of one of {num_jobs} jobs, got {highlight!r:.60}")
     figure = new_figure(8, PANEL_HEIGHT * len(records) + 0.4)
     panels = figure.subplots(len(records), sharex=True, squeeze=False)[:, 0]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.collections import PolyCollection
+from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.testing.compare import compare_images
 
@@ -63,6 +63,10 @@ def test_schedules_show_jobs_moves_and_classes(tmp_path: Path) -> None:
 def test_schedules_of_the_same_jobs_share_their_axis_and_a_job_stands_out(tmp_path: Path) -> None:
     records = {"slow": episode(2.0), "fast": episode()}
     assert difference(plot_schedules(records, highlight=2), "schedules", tmp_path) is None
+    for highlight, lines in ((None, 4), (2, 1)):  # at completions
+        for axes in plot_schedules(records, highlight).axes:
+            [drawn] = [item for item in axes.collections if isinstance(item, LineCollection)]
+            assert len(drawn.get_segments()) == lines
     slow, fast = plot_schedules(records).axes
     assert slow.get_xlim() == fast.get_xlim() == (0, records["slow"].end_ms / 1000)
     assert fast.get_title(loc="left") == "fast: jobs complete after 12.5 s on average"
@@ -71,6 +75,8 @@ def test_schedules_of_the_same_jobs_share_their_axis_and_a_job_stands_out(tmp_pa
             plot_schedules(records, highlight=index)
     with pytest.raises(ConfigError, match="record of fast"):
         plot_schedules({"fast": "record"})  # type: ignore[dict-item]
+    with pytest.raises(ConfigError, match="at least one"):
+        plot_schedules({})
 
 
 def test_a_cdf_has_one_line_per_scheduler_and_none_squeezes_the_others(tmp_path: Path) -> None:
