@@ -148,6 +148,12 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
             assert not anchor or found.parent.name == "reference" or anchor in anchors(found), target
 
 
+def test_the_readme_and_the_page_start_are_short() -> None:
+    """Words, without the bars of tables and the names of rendered values."""
+    for page, most in ((README, 600), (START, 1000)):
+        assert len(re.sub(r"<!--.*?-->|\|", " ", page.read_text()).split()) <= most
+
+
 def test_no_value_cuts_a_paragraph() -> None:
     """In Markdown, a comment at the beginning of a line begins a new paragraph."""
     assert [page for page in (README, *DOCS.rglob("*.md")) if "\n<!-- value" in page.read_text()] == []
