@@ -88,6 +88,12 @@ PORT = WholeRange(0, 65535)
     "Write messages of drivers and decisions to this file, for decima replay-live.",
     name="log_file",
 )
+@option(
+    "--log-size MB",
+    WholeRange(1, 1_000_000),
+    "Rename the log when it has this size, and begin a new one. A file can be read without the earlier ones.",
+)
+@option("--log-daily", FLAG, "Rename the log when a day of local time has ended, and begin a new one.")
 @option("--metrics PORT", PORT, "Serve metrics for Prometheus on this port.")
 @option("--http PORT", PORT, "Serve a status page on this port.")
 @option("--json-logs", FLAG, "Log to stderr as JSON lines.")
@@ -106,6 +112,8 @@ def serve(
     tls_cert: Path | None,
     tls_key: Path | None,
     log_file: Path | None,
+    log_size: int | None,
+    log_daily: bool,
     metrics: int | None,
     http: int | None,
     json_logs: bool,
@@ -115,7 +123,7 @@ def serve(
 
     Spark needs a plugin, see decima spark jar. The plugin asks this service over TCP or a Unix socket for the next
     stages and their numbers of task slots. If the service stops or hangs, Spark continues by itself. Ctrl-C or SIGTERM
-    ends the service.
+    ends the service; after SIGHUP it opens its log again, for logrotate.
     """
     import asyncio
     import contextlib
@@ -142,6 +150,8 @@ def serve(
         raise click.UsageError("--token-file and --no-token exclude each other")
     if tokens_file is not None and (no_token or token_file is not None):
         raise click.UsageError("--tokens excludes --token-file and --no-token")
+    if log_file is None and (log_size is not None or log_daily):
+        raise click.UsageError("--log-size and --log-daily need --log")
     if (tls_cert is None) is not (tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key need each other")
     is_file = policy in SHIPPED or Path(policy).is_file() or Path(policy, POLICY).is_file()
@@ -197,17 +207,22 @@ def serve(
             click.echo(f"token file: {(token_file or DEFAULT_TOKEN_FILE).expanduser()}")
 
     watchers: list[Watcher] = []
+    log = None
     with logging_to_stderr(json_logs), contextlib.ExitStack() as ends:
         if log_file is not None:
             from decima.service.log import DecisionLog
 
-            log = DecisionLog(log_file, spec, shadow)
+            log = DecisionLog(
+                log_file, spec, shadow, None if log_size is None else log_size * 10**6, log_daily
+            )
             ends.callback(log.close)
             watchers.append(log)
         if metrics is not None:
             with _extra("--metrics"):
                 from decima.service.metrics import Metrics
             counted = Metrics()
+            if log is not None:
+                counted.watch_log(log)
             at, end = counted.listen(metrics, host, readers, tls)
             ends.callback(end)
             watchers.append(counted)

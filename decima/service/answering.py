@@ -216,7 +216,7 @@ async def run(
     watchers: Sequence[Watcher] = (),
     beside: Callable[[], AbstractAsyncContextManager[object]] = nullcontext,
 ) -> None:
-    """Serve until SIGTERM or SIGINT.
+    """Serve until SIGTERM or SIGINT. At SIGHUP watchers open their files again.
 
     Args:
         ready: called with the address for drivers.
@@ -229,6 +229,8 @@ async def run(
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signal_number, ended.set)
+    if hasattr(signal, "SIGHUP"):  # not on Windows
+        loop.add_signal_handler(signal.SIGHUP, notify, watchers, lambda watcher: watcher.reopen())
     _schedule("SCHED_BATCH")  # an event that this process receives never interrupts the answering process
     repeater, where = Repeater(watchers), ""
     async with beside():
@@ -281,7 +283,7 @@ async def _start(
     address = where if where.startswith("unix:") else where.rpartition(":")[2]
     process = _SPAWN.Process(target=_answer, args=(setup, address or setup.address, theirs), daemon=True)
     try:
-        with children_ignore(signal.SIGINT):
+        with children_ignore(signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])):
             process.start()
     finally:
         theirs.close()

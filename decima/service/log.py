@@ -1,21 +1,24 @@
 """Live log of the service: questions of drivers, decisions and answers, as JSON lines in one file.
 
-The first line of each service run names the policy. A question is written before it is decided, so that after a crash
-the log contains the question that caused it. The line of a question contains only changes since the driver's last
-question; the driver's next line contains the decisions and the answer. ``decima.service.replay`` reads the log.
+The first line of each file and of each service run names the policy. A question is written before it is decided, so
+that after a crash the log contains the question that caused it. The line of a question contains only changes since the
+driver's last question; the driver's next line contains the decisions and the answer. ``decima.service.replay`` reads
+the log.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import os
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal, TextIO
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -28,6 +31,9 @@ __all__ = [
     "Answered", "DecisionLog", "Estimated", "Left", "Line", "LogError", "Question", "Refused", "Started", "Welcomed",
     "read_log",
 ]  # fmt: skip
+
+
+log = logging.getLogger("decima.service")
 
 
 class LogError(DecimaError, ValueError):
@@ -43,11 +49,12 @@ class _Line(BaseModel):
 
 
 class Started(_Line):
-    """A service has started: the first line of its run.
+    """A service has started, or its log begins again: the first line of each file, and the first one after a loss.
 
     Attributes:
         shadow: whether drivers ignore the answers.
-        time_ms: start of the service, ms since 1970.
+        time_ms: time of the line, ms since 1970.
+        lost: number of lines since the line before that could not be written; null for none.
     """
 
     event: Literal["started"] = "started"
@@ -56,6 +63,7 @@ class Started(_Line):
     policy: str
     shadow: bool
     time_ms: float
+    lost: int | None = None
 
 
 class Welcomed(_Line):
@@ -199,51 +207,72 @@ _LINE: TypeAdapter[Line | _Asked] = TypeAdapter(Annotated[Line | _Asked, Field(d
 class DecisionLog(Watcher):
     """Writes the live log.
 
+    A file begins with the whole state, as does the log after lost lines: a line ``started``, a line ``welcomed`` for
+    each connected driver, and all executors and jobs in the next question of each driver.
+
     Args:
-        path: log file; an existing log is continued.
+        path: log file; an existing log is continued. A file that does not begin like a log is renamed first.
         policy: name of the policy, for display.
         shadow: whether drivers ignore the answers.
+        max_bytes: size from which the file is renamed and a new one begins, bytes; None: no limit.
+        daily: whether the file is renamed and a new one begins on each day of local time.
+
+    Attributes:
+        lost_lines: number of lines that could not be written.
+        is_ok: whether the last line was written.
 
     Raises:
-        ServeError: the file cannot be written or is not a live log.
+        ServeError: the file cannot be written.
     """
 
-    def __init__(self, path: Path, policy: str, shadow: bool = False) -> None:
-        self._path = path
+    def __init__(
+        self, path: Path, policy: str, shadow: bool = False, max_bytes: int | None = None, daily: bool = False
+    ) -> None:
+        self._path, self._policy, self._shadow = path, one_line(policy), shadow
+        self._max_bytes, self._daily = max_bytes, daily
+        self.lost_lines, self.is_ok = 0, True
+        self._lost_since_written = 0
+        self._drivers: dict[int, Welcomed] = {}
+        #: Executors and jobs of each driver's last question in the log; missing: the next question is whole.
         self._last: dict[int, tuple[tuple[ExecutorMessage, ...], dict[str, JobMessage]]] = {}
         self._predicted: dict[int, dict[str, tuple[float, float, float]]] = {}
-        cut = _is_cut(path)
-        try:
-            # Without blocking, opening a pipe that no process reads fails at once.
-            handle = os.open(
-                path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0), 0o666
-            )
-            os.set_blocking(handle, True)
-            # Line buffering: each line is written at once.
-            self._file: TextIO | None = os.fdopen(handle, "a", encoding="utf-8", buffering=1)
-        except OSError as error:
-            raise ServeError(f"cannot write {path}: {error.strerror}") from None
-        if cut:
-            self._file.write("\n")
-        self.write(Started(policy=one_line(policy), shadow=shadow, time_ms=_now_ms()))
+        self._handle: int | None = None
+        self._size = 0
+        self._is_cut = self._has_begun = False
+        self._awaits_answer = self._must_reopen = False
+        self._open()
 
     def close(self) -> None:
         """Close the file."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+    def reopen(self) -> None:
+        """Open the file again, since another program may have renamed it. The new file begins with the whole state.
+
+        A question and its answer stay in one file.
+        """
+        self._must_reopen = True
+        if not self._awaits_answer:
+            self._reopen_if_due()
 
     def welcomed(self, driver: Connected) -> None:
         """Write that a driver has connected."""
-        self._last[driver.number], self._predicted[driver.number] = ((), {}), {}
         about = {name: getattr(driver.hello, name) for name in ("application", "name", "spark")}
-        self.write(Welcomed(driver=driver.number, **about, time_ms=_now_ms()))
+        line = Welcomed(driver=driver.number, **about, time_ms=_now_ms())
+        self.write(line)
+        self._drivers[driver.number] = line
 
     def asked(self, driver: Connected) -> None:
         """Write a driver's question."""
         state = driver.state
         assert state is not None
-        executors, jobs = self._last[driver.number]
+        self._reopen_if_due()
+        self._rotate_if_due()
+        self._begin_again_if_truncated()
+        self._awaits_answer = True
+        executors, jobs = self._last.get(driver.number, ((), {}))
         now = {job.id: job for job in state.jobs}
         self._last[driver.number] = (state.executors, now)
         self.write(
@@ -262,8 +291,13 @@ class DecisionLog(Watcher):
         """Write the decisions and the answer for a driver's last question."""
         decided = driver.decided
         assert decided is not None
+        self._awaits_answer = False
+        self._begin_again_if_truncated()
+        if driver.number not in self._last:  # the question is lost, so that its answer has no meaning
+            self._lose(1)
+            return
         ids = [job.message.id for job in decided.jobs]
-        before = self._predicted[driver.number]
+        before = self._predicted.get(driver.number, {})
         predicted = {job.message.id: job.predicted_ms for job in decided.jobs if job.predicted_ms is not None}
         self._predicted[driver.number] = predicted
         self.write(
@@ -292,27 +326,128 @@ class DecisionLog(Watcher):
                 or None,
             )
         )
+        self._reopen_if_due()
 
     def left(self, driver: Connected) -> None:
         """Write that a driver has disconnected."""
-        del self._last[driver.number], self._predicted[driver.number]
         self.write(Left(driver=driver.number, time_ms=_now_ms()))
+        for by_driver in (self._drivers, self._last, self._predicted):
+            by_driver.pop(driver.number, None)
+        self._awaits_answer = False
+        self._reopen_if_due()
 
     def refused(self, reason: str) -> None:
         """Write that a connection was refused."""
         self.write(Refused(reason=reason, time_ms=_now_ms()))
 
-    def write(self, line: Line) -> None:
-        """Write one line immediately. A full disk ends the log, not the service."""
-        if self._file is None:
+    def write(self, *lines: Line) -> None:
+        """Write lines immediately, after the whole state where it is missing.
+
+        While the disk is full, lines are lost and counted, and each call tries again. The service continues.
+        """
+        if self._handle is None:
+            return
+        self._begin_again_if_truncated()
+        text = "".join(
+            line.model_dump_json(exclude_none=True) + "\n" for line in (*self._beginning(), *lines)
+        )
+        data = memoryview((b"\n" if self._is_cut else b"") + text.encode())
+        size = self._size
+        try:
+            while data:
+                count = os.write(self._handle, data)
+                size, data = size + count, data[count:]
+        except OSError as error:
+            with suppress(OSError):  # not a regular file
+                os.ftruncate(self._handle, self._size)  # a part of a line would make the file unreadable
+            if self.is_ok:
+                log.error(
+                    "cannot write %s, lines are lost until it can be written: %s", self._path, error.strerror
+                )
+            self._begin_again()
+            self._lose(len(lines))
+            self.is_ok = False
+            return
+        if not self.is_ok:
+            log.warning("%s is written again, %d lines are lost", self._path, self._lost_since_written)
+        self._size, self._has_begun, self._is_cut = size, True, False
+        self._lost_since_written, self.is_ok = 0, True
+
+    def _open(self) -> None:
+        """Open the file, close the one that was open, and write the whole state.
+
+        Raises:
+            ServeError: the file cannot be read, renamed or written.
+        """
+        condition = _condition_of(self._path)
+        try:
+            if condition == "foreign":
+                kept = _rename(self._path, "unreadable")
+                log.warning("%s does not begin like a log of decima serve: kept as %s", self._path, kept)
+            path = self._path
+            # Without blocking, opening a pipe that no process reads fails at once.
+            handle = os.open(
+                path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0), 0o600
+            )
+            os.set_blocking(handle, True)
+        except OSError as error:
+            raise ServeError(f"cannot write {self._path}: {error.strerror}") from None
+        self.close()
+        self._handle = handle
+        status = os.fstat(handle)
+        self._is_regular = stat.S_ISREG(status.st_mode)
+        self._size = status.st_size
+        self._day = time.localtime()[:3]
+        self._is_cut = condition == "cut"
+        self._begin_again()
+        self.write()
+
+    def _beginning(self) -> tuple[Line, ...]:
+        """Return the lines that must precede the next line: the state of the service, if the file lacks it."""
+        if self._has_begun:
+            return ()
+        lost = self._lost_since_written or None
+        started = Started(policy=self._policy, shadow=self._shadow, time_ms=_now_ms(), lost=lost)
+        return started, *self._drivers.values()
+
+    def _begin_again(self) -> None:
+        """Write the whole state with the next lines."""
+        self._has_begun = False
+        self._last.clear()
+        self._predicted.clear()
+
+    def _begin_again_if_truncated(self) -> None:
+        if self._handle is not None and self._is_regular:
+            size = os.fstat(self._handle).st_size
+            if size < self._size:
+                self._size = size
+                self._begin_again()
+
+    def _reopen_if_due(self) -> None:
+        if self._handle is None or not self._must_reopen:
+            return
+        self._must_reopen = False
+        try:
+            self._open()
+        except ServeError as error:
+            log.error("%s; the log continues in the file that is open", error)
+
+    def _rotate_if_due(self) -> None:
+        """Rename the file and open a new one, if the file is large enough or of an earlier day."""
+        is_large = self._max_bytes is not None and self._size >= self._max_bytes
+        is_old = self._daily and time.localtime()[:3] != self._day
+        if self._handle is None or not self._is_regular or not (is_large or is_old):
             return
         try:
-            self._file.write(line.model_dump_json(exclude_none=True) + "\n")
+            _rename(self._path)
+            self._open()
         except OSError as error:
-            logging.getLogger("decima.service").error("the log %s ends here: %s", self._path, error.strerror)
-            file, self._file = self._file, None
-            with suppress(OSError):
-                file.close()
+            self._max_bytes, self._daily = None, False
+            log.error("%s is not rotated any more: %s", self._path, error.strerror or error)
+
+    def _lose(self, count: int) -> None:
+        self.lost_lines += count
+        self._lost_since_written += count
 
 
 def read_log(path: Path) -> Iterator[Line]:
@@ -347,25 +482,40 @@ def read_log(path: Path) -> Iterator[Line]:
         raise LogError(wrong)
 
 
-def _is_cut(path: Path) -> bool:
-    """Return whether the last line of a log is incomplete.
+def _condition_of(path: Path) -> Literal["continuable", "cut", "foreign"]:
+    """Return whether lines can be appended to a file.
+
+    Returns:
+        "continuable" for a log, and for a missing, empty or special file; "cut" for a log whose last line is
+        incomplete; "foreign" for a file that does not begin like a log.
 
     Raises:
-        ServeError: the file is not a live log.
+        ServeError: the file cannot be read.
     """
     try:
         if not path.is_file():
-            return False
+            return "continuable"
         with open_regular(path) as file:
             if not (first := file.readline(_LONGEST)):
-                return False
+                return "continuable"
             Started.model_validate_json(first)
             file.seek(-1, os.SEEK_END)
-            return file.read() != b"\n"
+            return "continuable" if file.read() == b"\n" else "cut"
     except OSError as error:
         raise ServeError(f"cannot read {path}: {error.strerror}") from None
     except ValidationError:
-        raise ServeError(f"{path}: {_NO_LOG}; the file is left unchanged") from None
+        return "foreign"
+
+
+def _rename(path: Path, suffix: str = "") -> Path:
+    """Add the local time and a suffix to a file's name, and a number if the name is taken. Return the new path."""
+    name = f"{path.name}.{time.strftime('%Y-%m-%dT%H-%M-%S')}"
+    for count in itertools.count():
+        parts = (name, *([str(count)] if count else ()), *([suffix] if suffix else ()))
+        renamed = path.with_name(".".join(parts))
+        if not renamed.exists():
+            return path.rename(renamed)
+    raise AssertionError("unreachable")
 
 
 _NO_LOG = "not a log of decima serve of version 1 to 3"

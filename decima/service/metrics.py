@@ -11,8 +11,11 @@ from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from decima.service.credentials import CHALLENGE, Tokens, check_request
+from decima.service.log import DecisionLog
 from decima.service.service import Connected, ServeError, Watcher
 
 __all__ = ["Metrics"]
@@ -51,6 +54,10 @@ class Metrics(Watcher):
         self._jobs = Gauge("decima_jobs", "Live jobs.", registry=registry)
         self._slots = Gauge("decima_slots", "Task slots of connected drivers.", registry=registry)
         self._live: dict[int, tuple[int, int]] = {}
+
+    def watch_log(self, log: DecisionLog) -> None:
+        """Export whether the live log is written, and its number of lost lines."""
+        self.registry.register(_LogCollector(log))
 
     def listen(
         self, port: int, host: str, tokens: Tokens | None = None, tls: ssl.SSLContext | None = None
@@ -116,6 +123,20 @@ class Metrics(Watcher):
         self._drivers.set(len(self._live))
         self._jobs.inc(now[0] - before[0])
         self._slots.inc(now[1] - before[1])
+
+
+class _LogCollector(Collector):
+    def __init__(self, log: DecisionLog) -> None:
+        self._log = log
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield the metrics of the live log."""
+        yield GaugeMetricFamily(
+            "decima_log_ok", "Whether the live log can be written.", float(self._log.is_ok)
+        )
+        yield CounterMetricFamily(
+            "decima_log_lost_lines", "Lines of the live log that could not be written.", self._log.lost_lines
+        )
 
 
 class _Handler(WSGIRequestHandler):

@@ -255,6 +255,9 @@ class Watcher:
     def refused(self, reason: str) -> None:
         """Called when the service refuses and closes a connection."""
 
+    def reopen(self) -> None:
+        """Called at SIGHUP: files may have been renamed."""
+
 
 class Service:
     """Connects drivers and answers their questions.

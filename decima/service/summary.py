@@ -31,7 +31,7 @@ class _Counts:
     """Counts of a log, gathered while its lines pass."""
 
     def __init__(self) -> None:
-        self.questions = self.refused = self.failed = self.decided = self.unlike_fifo = 0
+        self.questions = self.refused = self.failed = self.decided = self.unlike_fifo = self.lost = 0
         self.services: list[str] = []
         self.took_ms: list[float] = []
         self.policy_ms: list[float] = []
@@ -45,6 +45,7 @@ class _Counts:
         for line in lines:
             if isinstance(line, Started):
                 self._end_service()
+                self.lost += line.lost or 0
                 self.services.append(f"{line.policy}, in the shadow" if line.shadow else line.policy)
             elif isinstance(line, Welcomed):
                 self._live[line.driver] = {}
@@ -113,6 +114,7 @@ def summary_report(lines: Iterable[Line], timeout_ms: float) -> Report:
         "failed": counts.failed,
         "unanswered": counts.questions - answers,
         "refused": counts.refused,
+        "lost_lines": counts.lost,
         "decided": counts.decided,
         "unlike_fifo": counts.unlike_fifo,
         "applications": [_application(replay) for replay in replays],
@@ -174,6 +176,8 @@ def _notes(summary: dict[str, Any]) -> list[str]:
         f"{summary['timeout_ms']:g} ms in the service, so that drivers with this timeout kept Spark's own order. "
         "Failed: the policy failed, and the answer kept Spark's own order."
     ]
+    if summary["lost_lines"]:
+        notes.append(f"{summary['lost_lines']} lines are missing, because the log could not be written.")
     if summary["decided"]:
         share = summary["unlike_fifo"] / summary["decided"]
         notes.append(

@@ -13,6 +13,7 @@ import yaml
 from prometheus_client import generate_latest
 
 from decima.cli.serve import serve
+from decima.service.log import DecisionLog
 from decima.service.metrics import Metrics
 from tests.cases import cases
 
@@ -82,9 +83,11 @@ METRIC = re.compile(r"\bdecima_\w+")
 
 
 @pytest.fixture(scope="module")
-def exported() -> set[str]:
+def exported(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """Names of all time series of the service."""
-    lines = generate_latest(Metrics().registry).decode().splitlines()
+    metrics = Metrics()
+    metrics.watch_log(DecisionLog(tmp_path_factory.mktemp("log") / "log.jsonl", "fifo"))
+    lines = generate_latest(metrics.registry).decode().splitlines()
     return {re.split(r"[{ ]", line)[0] for line in lines if line and not line.startswith("#")}
 
 

@@ -1,11 +1,15 @@
 """The live log, its replay, the report on it, and its jobs as a workload."""
 
+import errno
 import json
 import logging
+import math
 import os
 import tempfile
+import time
 import types
 import typing
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -33,6 +37,7 @@ from decima.service.log import (
     Welcomed,
     read_log,
 )
+from decima.service.metrics import Metrics
 from decima.service.protocol import (
     Answer,
     ExecutorMessage,
@@ -51,7 +56,7 @@ from decima.service.summary import live_workload, summary_report
 from tests.cases import cases
 from tests.decima.cli.commands import assert_one_line_error
 from tests.decima.service.scripted_spark import ScriptedSpark
-from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors, serving
+from tests.decima.service.serving import Client, a_hello, a_job, a_stage, a_state, executors, serving
 from tests.decima.service.test_driver import PROFILES, SEQUENCES, SLOTS, arriving
 from tests.refusal import one_line
 from workloads import JobSequence
@@ -151,11 +156,157 @@ def test_a_service_goes_on_with_the_log_of_one_that_was_killed(tmp_path: Path) -
     first, second = replayed(read_log(path))
     assert (first.name, second.name) == ("etl", "again")
     assert first.record.jct_ms == pytest.approx(second.record.jct_ms)
-    other = tmp_path / "other.txt"
-    other.write_text("something of somebody's\n")
-    with pytest.raises(ServeError, match="the file is left unchanged"):
-        DecisionLog(other, "fifo")
-    assert other.read_text() == "something of somebody's\n"
+
+
+@cases(
+    "content",
+    b"a text of another kind\n",
+    bytes(5000) + FIRST.encode(),  # truncated while a program without append mode wrote
+    FIRST.encode()[9:] + FIRST.encode(),
+)
+def test_a_file_that_does_not_begin_like_a_log_is_kept_under_another_name(
+    content: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "log.jsonl"
+    for _ in range(2):  # both within a second, so that the name is taken
+        path.write_bytes(content)
+        DecisionLog(path, "fifo").close()
+        assert [line.event for line in read_log(path)] == ["started"]
+    kept = sorted(tmp_path.glob("log.jsonl.*.unreadable"))
+    assert [each.read_bytes() for each in kept] == [content] * 2
+    messages = [record.getMessage() for record in caplog.records]
+    assert sorted(messages) == sorted(
+        f"{path} does not begin like a log of decima serve: kept as {each}" for each in kept
+    )
+
+
+class Session:
+    """Two drivers that ask a service with a log, without sockets."""
+
+    def __init__(self, path: Path, **options: Any) -> None:
+        self.path, self.log = path, DecisionLog(path, "srpt", **options)
+        self._service = Service(Srpt, watchers=[self.log])
+        names = ("one", "two")
+        self._drivers = [
+            self._service.welcome(a_hello(application=name).model_dump_json().encode())[0] for name in names
+        ]
+        self._seq = 0
+
+    def ask(self) -> None:
+        """Ask the same question for each driver, which therefore has no changes in the log."""
+        self._seq += 1
+        for driver in self._drivers:
+            state = a_state(self._seq, a_job("a", a_stage(7)), having=executors(2), time_ms=1000.0 * self._seq)
+            assert self._service.answer(driver, state.model_dump_json().encode()).stages
+            self._service.answered(driver)
+
+    def leave(self) -> None:
+        for driver in self._drivers:
+            self._service.leave(driver)
+
+
+def assert_whole(lines: list[Line], lost: int | None = None) -> None:
+    """Check that lines begin with all that a reader must know of two drivers."""
+    events = [line.event for line in lines]
+    assert events[:3] == ["started", "welcomed", "welcomed"]
+    assert isinstance(lines[0], Started)
+    assert lines[0].lost == lost
+    questions = [line for line in lines if isinstance(line, Question)]
+    assert [question.driver for question in questions[:2]] == [1, 2]
+    for question in questions[:2]:
+        assert question.executors == executors(2)
+        assert [job.id for job in question.jobs] == ["a"]
+    assert not any(question.jobs for question in questions[2:])
+    assert [replay.application for replay in replayed(lines)] == ["one", "two"]
+
+
+@pytest.mark.parametrize("how", ["reopened", "size", "day"])
+def test_each_file_of_a_rotated_log_is_readable_alone(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "log.jsonl"
+    options: dict[str, Any] = {"size": {"max_bytes": 2000}, "day": {"daily": True}}.get(how, {})
+    session = Session(path, **options)
+    before = time.localtime()
+    for day in (1, 2, 3):
+        if how == "day":
+            now = time.struct_time((2030, 1, day, *before[3:]))
+            monkeypatch.setattr("decima.service.log.time.localtime", lambda now=now: now)
+        for _ in range(4):
+            session.ask()
+        if how == "reopened":
+            path.rename(tmp_path / f"log.jsonl.{day}")
+            session.log.reopen()
+    session.ask()
+    session.log.close()
+    files = list(tmp_path.iterdir())
+    assert len(files) > 3
+    for file in files:
+        assert file.stat().st_mode & 0o777 == 0o600
+        if file.stat().st_size > 500:  # a question is in the file
+            assert_whole(list(read_log(file)))
+    questions = [line.time_ms for file in files for line in read_log(file) if isinstance(line, Question)]
+    assert sorted(questions) == [1000.0 * seq for seq in range(1, 14) for _ in range(2)]
+
+
+def test_a_log_that_another_program_truncates_begins_again(tmp_path: Path) -> None:
+    """The option `copytruncate` of logrotate truncates the open file."""
+    session = Session(tmp_path / "log.jsonl")
+    session.ask()
+    os.truncate(session.path, 0)
+    session.ask()
+    session.ask()
+    assert_whole(list(read_log(session.path)))
+
+
+class Disk:
+    """Replaces ``os.write``; writes up to a number of bytes, and then reports a full disk."""
+
+    def __init__(self, write: Callable[[int, memoryview], int]) -> None:
+        self._write, self.free = write, math.inf
+
+    def write(self, handle: int, data: memoryview) -> int:
+        count = int(min(len(data), self.free))
+        if not count:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.free -= count
+        return self._write(handle, data[:count])
+
+
+def test_a_log_resumes_after_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "decima.service")
+    disk = Disk(os.write)
+    monkeypatch.setattr("decima.service.log.os.write", disk.write)
+    session, metrics = Session(tmp_path / "log.jsonl"), Metrics()
+    metrics.watch_log(session.log)
+
+    def exported() -> list[float | None]:
+        return [metrics.registry.get_sample_value(f"decima_log_{name}") for name in ("ok", "lost_lines_total")]
+
+    session.ask()
+    assert exported() == [1, 0]
+    disk.free = 50
+    session.ask()
+    disk.free = 50
+    session.ask()
+    assert exported() == [0, 8]  # two questions and two answers of each driver
+    disk.free = math.inf
+    session.ask()
+    session.leave()
+    assert exported() == [1, 8]
+    lines = list(read_log(session.path))
+    resumed = [line.event for line in lines].index("started", 1)
+    assert_whole(lines[:resumed])
+    assert_whole(lines[resumed:], lost=8)
+    report = summary_report(lines, 200.0)
+    assert json.loads(report.json)["lost_lines"] == 8
+    assert "8 lines are missing, because the log could not be written." in report.notes
+    assert [record.getMessage() for record in caplog.records] == [
+        f"cannot write {session.path}, lines are lost until it can be written: No space left on device",
+        f"{session.path} is written again, 8 lines are lost",
+    ]
 
 
 @cases("text, message",
@@ -176,7 +327,9 @@ def test_what_is_no_log_is_refused_in_one_line(text: str, message: str | None, t
     assert one_line(LogError, list, read_log(path)).startswith(f"{path}: {message}")
 
 
-def test_a_log_that_cannot_be_written_is_refused_or_ends(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_log_that_cannot_be_written_is_refused_or_delays_no_driver(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with pytest.raises(ServeError, match="cannot write"):
         DecisionLog(tmp_path / "nowhere" / "log.jsonl", "fifo")
     os.mkfifo(tmp_path / "pipe")  # which no process reads
@@ -189,7 +342,7 @@ def test_a_log_that_cannot_be_written_is_refused_or_ends(tmp_path: Path, caplog:
     with serving(Service(Srpt, watchers=[log])) as where, Client(where) as client:
         assert client.ask(a_state(1, a_job("a", a_stage(7)), having=executors(2))).stages
     assert [record.getMessage() for record in caplog.records] == [
-        "the log /dev/full ends here: No space left on device"
+        "cannot write /dev/full, lines are lost until it can be written: No space left on device"
     ]
 
 

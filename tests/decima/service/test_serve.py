@@ -60,7 +60,7 @@ def test_from_the_first_line_to_a_clean_end(tmp_path: Path) -> None:
     log, token = tmp_path / "log.jsonl", tmp_path / "token"
     options = ("--log", str(log), "--token-file", str(token), "--metrics", "0", "--json-logs", "--shadow")
     with decima_serve(*options) as (process, said):
-        assert said["policy"] == "decima, in the shadow"
+        assert said["policy"] == "srpt-tuned, in the shadow"
         with Client(said["spark"], token="wrong") as stranger:
             assert isinstance(stranger.greeting, Refusal)
         with Client(said["spark"], token=token.read_text().strip(), name="etl") as client:
@@ -88,7 +88,29 @@ def test_from_the_first_line_to_a_clean_end(tmp_path: Path) -> None:
     ]
     assert messages[1]["spark"] == "3.5.9"
     [driver] = replayed(read_log(log))
-    assert (driver.questions, driver.policy) == (3, "decima, in the shadow")
+    assert (driver.questions, driver.policy) == (3, "srpt-tuned, in the shadow")
+
+
+def test_after_sighup_it_opens_its_log_again(tmp_path: Path) -> None:
+    """The signal may reach both processes, as with `pkill` or at the end of a terminal session."""
+    log, renamed = tmp_path / "log.jsonl", tmp_path / "log.jsonl.1"
+    with decima_serve("--no-token", "--policy", "fifo", "--log", str(log)) as (process, said):
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        with Client(said["spark"]) as client:
+            assert client.ask(STATE).stages
+            log.rename(renamed)
+            numbers = children.read_text().split() if children.exists() else []
+            for number in (*map(int, numbers), process.pid):
+                os.kill(number, signal.SIGHUP)
+            while not log.exists():
+                time.sleep(0.05)
+            assert client.ask(STATE.model_copy(update={"seq": 2})).stages
+        status, _ = end(process, signal.SIGTERM)
+    assert status == 0
+    for file in (renamed, log):
+        assert [line.event for line in read_log(file)][:4] == ["started", "welcomed", "question", "answered"]
+        [driver] = replayed(read_log(file))
+        assert driver.questions == 1
 
 
 def test_ctrl_c_ends_it_too() -> None:
@@ -130,6 +152,7 @@ def test_a_missing_library_is_named(option: str, module: str, library: str, monk
     (("--history", "broken.json"), "broken.json: "),
     (("--log", "nowhere/log.jsonl"), "cannot write nowhere/log.jsonl"),
     (("--token-file", "token"), "exclude each other"),
+    (("--log-size", "100"), "--log-size and --log-daily need --log"),
 )
 def test_what_is_wrong_is_said_in_one_line(
     options: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
