@@ -7,7 +7,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterable
 from socketserver import ThreadingMixIn
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app, start_http_server
@@ -15,8 +15,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from decima.service.credentials import CHALLENGE, Tokens, check_request
-from decima.service.log import DecisionLog
 from decima.service.service import Connected, ServeError, Watcher
+
+if TYPE_CHECKING:
+    from decima.service.log import DecisionLog
 
 __all__ = ["Metrics"]
 
