@@ -94,7 +94,9 @@ PORT = WholeRange(0, 65535)
     "Rename the log when it has this size, and begin a new one. A file can be read without the earlier ones.",
 )
 @option("--log-daily", FLAG, "Rename the log when a day of local time has ended, and begin a new one.")
-@option("--metrics PORT", PORT, "Serve metrics for Prometheus on this port.")
+@option(
+    "--metrics PORT", PORT, "Serve metrics for Prometheus on this port, and /healthz and /readyz for probes."
+)
 @option("--http PORT", PORT, "Serve a status page on this port.")
 @option("--json-logs", FLAG, "Log to stderr as JSON lines.")
 def serve(
@@ -132,7 +134,7 @@ def serve(
     from decima.policy.archive import POLICY
     from decima.policy.shipped import SHIPPED
     from decima.registry import LEARNED, SchedulerError, make_scheduler
-    from decima.service.answering import Setup, run
+    from decima.service.answering import Probe, Setup, run
     from decima.service.history import History
     from decima.service.server import DEFAULT_TOKEN_FILE, logging_to_stderr, read_token
     from decima.service.service import Service, Watcher
@@ -207,7 +209,7 @@ def serve(
             click.echo(f"token file: {(token_file or DEFAULT_TOKEN_FILE).expanduser()}")
 
     watchers: list[Watcher] = []
-    log = None
+    log, probe = None, Probe()
     with logging_to_stderr(json_logs), contextlib.ExitStack() as ends:
         if log_file is not None:
             from decima.service.log import DecisionLog
@@ -223,7 +225,7 @@ def serve(
             counted = Metrics()
             if log is not None:
                 counted.watch_log(log)
-            at, end = counted.listen(metrics, host, readers, tls)
+            at, end = counted.listen(metrics, host, readers, tls, probe)
             ends.callback(end)
             watchers.append(counted)
             click.echo(f"metrics: {at}")
@@ -248,7 +250,7 @@ def serve(
             slots=slots,
         )
         setup = Setup(make_service, new_scheduler, address, host, certificate)
-        asyncio.run(run(setup, ready, watchers, beside))
+        asyncio.run(run(setup, ready, watchers, beside, probe))
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import faulthandler
 import gc
 import itertools
 import logging
+import math
 import multiprocessing
 import os
 import pickle
@@ -18,24 +19,27 @@ import signal
 import socket
 import struct
 import sys
+import threading
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from decima.service.jobs import LiveJob, estimated_profile
 from decima.service.protocol import JobMessage, StateMessage
 from decima.service.server import listen, logging_to, warm_up
-from decima.service.service import Connected, ServeError, Service, Watcher, notify
+from decima.service.service import Connected, ServeError, Service, Watcher, notify, one_line
 from decima.workers import children_ignore
 from workloads.errors import DecimaError
 
 if TYPE_CHECKING:
     from simulator.cluster.episode import DecidesStages
 
-__all__ = ["Relay", "RelayHandler", "Repeater", "Setup", "received", "run"]
+__all__ = ["Probe", "Relay", "RelayHandler", "Repeater", "Setup", "received", "run"]
 
 #: Minimum number of unread bytes at which questions and answers are omitted.
 MOST_UNREAD = 64 << 20
@@ -114,6 +118,45 @@ async def received(stream: asyncio.StreamReader) -> AsyncIterator[tuple[Any, ...
         while True:
             (size,) = _SIZE.unpack(await stream.readexactly(_SIZE.size))
             yield pickle.loads(await stream.readexactly(size))
+
+
+#: Time limit for the decision of a probe, and time in which further probes get the same result, s.
+PROBE_S = 1.0
+#: Results of a probe; other results are reasons why drivers get no decisions.
+OK, STARTING = "ok", "starting"
+
+
+class Probe:
+    """Checks that the answering process decides questions. Its methods may be called in any thread."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._ask: Callable[[], object] | None = None
+        self._count, self._result, self._decided_s = 0, STARTING, -math.inf
+
+    def connect(self, ask: Callable[[], object] | None) -> None:
+        """Set the function that makes the answering process decide; None: the process is being started."""
+        with self._changed:
+            self._ask, self._decided_s = ask, -math.inf
+
+    def decided(self, failure: str) -> None:
+        """Receive that the process has decided; ``failure``: reason why the policy failed, or empty."""
+        with self._changed:
+            self._count += 1
+            self._result, self._decided_s = failure or OK, time.monotonic()
+            self._changed.notify_all()
+
+    def check(self, timeout_s: float = PROBE_S) -> str:
+        """Return the result of a decision that is at most ``PROBE_S`` old: ``OK``, ``STARTING`` or a reason."""
+        with self._changed:
+            if self._ask is None:
+                return STARTING
+            if time.monotonic() - self._decided_s > PROBE_S:
+                count = self._count
+                self._ask()
+                if not self._changed.wait_for(lambda: self._count > count, timeout_s):
+                    return f"no decision within {timeout_s:g} s"
+            return self._result
 
 
 class Repeater:
@@ -215,6 +258,7 @@ async def run(
     ready: Callable[[str], None],
     watchers: Sequence[Watcher] = (),
     beside: Callable[[], AbstractAsyncContextManager[object]] = nullcontext,
+    probe: Probe | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT. At SIGHUP watchers open their files again.
 
@@ -222,6 +266,7 @@ async def run(
         ready: called with the address for drivers.
         watchers: receivers of the service's events, in this process.
         beside: returns a context manager that serves the page.
+        probe: is connected to the answering process.
 
     Raises:
         ServeError: an address is in use or invalid, or the scheduler cannot decide.
@@ -233,11 +278,13 @@ async def run(
         loop.add_signal_handler(signal.SIGHUP, notify, watchers, lambda watcher: watcher.reopen())
     _schedule("SCHED_BATCH")  # an event that this process receives never interrupts the answering process
     repeater, where = Repeater(watchers), ""
+    probe = probe or Probe()
     async with beside():
         stopped = loop.create_task(ended.wait())
         while True:
-            process, stream = await _start(setup, where)
-            following = loop.create_task(_follow(stream, repeater, None if where else ready))
+            process, stream, channel = await _start(setup, where)
+            ask = partial(loop.call_soon_threadsafe, channel.write, b"?")
+            following = loop.create_task(_follow(stream, repeater, probe, ask, None if where else ready))
             try:
                 await asyncio.wait({following, stopped}, return_when=asyncio.FIRST_COMPLETED)
                 if not following.done():
@@ -245,6 +292,7 @@ async def run(
                     await asyncio.wait({following}, timeout=END_S)
                 await asyncio.to_thread(process.join, END_S)
             finally:
+                probe.connect(None)
                 process.kill()
             where = await following
             process.join()
@@ -258,7 +306,11 @@ async def run(
 
 
 async def _follow(
-    stream: asyncio.StreamReader, repeater: Repeater, ready: Callable[[str], None] | None
+    stream: asyncio.StreamReader,
+    repeater: Repeater,
+    probe: Probe,
+    ask: Callable[[], object],
+    ready: Callable[[str], None] | None,
 ) -> str:
     """Repeat the events of the answering process until it ends; return its address, empty if it was never ready."""
     where = ""
@@ -267,17 +319,21 @@ async def _follow(
             raise ServeError(*content)
         if kind == "ready":
             (where,) = content
+            probe.connect(ask)
             if ready is not None:
                 ready(where)
+        elif kind == "probed":
+            probe.decided(*content)
         else:
             repeater.repeat(kind, *content)
+    probe.connect(None)
     repeater.end()
     return where
 
 
 async def _start(
     setup: Setup, where: str
-) -> tuple[multiprocessing.process.BaseProcess, asyncio.StreamReader]:
+) -> tuple[multiprocessing.process.BaseProcess, asyncio.StreamReader, asyncio.Transport]:
     """Start the answering process, at the address of an earlier one if there was one."""
     ours, theirs = socket.socketpair()
     address = where if where.startswith("unix:") else where.rpartition(":")[2]
@@ -288,10 +344,10 @@ async def _start(
     finally:
         theirs.close()
     stream = asyncio.StreamReader()
-    await asyncio.get_running_loop().create_connection(
+    channel, _ = await asyncio.get_running_loop().create_connection(
         lambda: asyncio.StreamReaderProtocol(stream), sock=ours
     )
-    return process, stream
+    return process, stream, channel
 
 
 def _answer(setup: Setup, address: str, channel: socket.socket) -> None:
@@ -310,24 +366,42 @@ def _schedule(policy: str) -> None:
 
 
 class _Channel(asyncio.Protocol):
-    """The stream to the first process; the service ends when it is closed."""
+    """The stream to the first process; the service ends when it is closed. Received bytes are probes.
+
+    Attributes:
+        probed: is called for probes.
+    """
 
     def __init__(self, ended: asyncio.Event, closed: asyncio.Event) -> None:
         self._ended, self._closed = ended, closed
+        self.probed: Callable[[], None] = lambda: None
+
+    def data_received(self, data: bytes) -> None:
+        """Handle all probes that have arrived as one."""
+        self.probed()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._ended.set()
         self._closed.set()
 
 
+def _failure_of(decide: Callable[[], object]) -> str:
+    """Decide and return the reason of a failure, in one line; empty without a failure."""
+    try:
+        decide()
+    except BaseException as error:  # a custom scheduler may raise any exception, even SystemExit
+        return one_line(f"the policy failed: {type(error).__name__}: {error}")
+    return ""
+
+
 async def _serve(setup: Setup, address: str, channel: socket.socket) -> None:
     loop, ended, closed = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, ended.set)
-    stream, _ = await loop.create_connection(lambda: _Channel(ended, closed), sock=channel)
+    stream, first_process = await loop.create_connection(lambda: _Channel(ended, closed), sock=channel)
     relay = Relay(stream)
     with logging_to(RelayHandler(relay)):
         try:
-            warm_up(setup.make_scheduler)
+            decide = warm_up(setup.make_scheduler)
             tls = None
             if setup.certificate is not None:
                 from decima.service.credentials import load_certificate
@@ -337,6 +411,7 @@ async def _serve(setup: Setup, address: str, channel: socket.socket) -> None:
             gc.collect()
             gc.freeze()
             async with listen(setup.make_service(watchers=[relay]), address, setup.host, tls) as where:
+                first_process.probed = lambda: relay.send("probed", _failure_of(decide))
                 relay.send("ready", where)
                 await ended.wait()
                 log.info("ending")

@@ -10,10 +10,11 @@ from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from decima.service.answering import OK, STARTING, Probe
 from decima.service.credentials import CHALLENGE, Tokens, check_request
 from decima.service.service import Connected, ServeError, Watcher
 
@@ -24,9 +25,15 @@ __all__ = ["Metrics"]
 
 #: Upper bounds of the histogram buckets of durations, s.
 BUCKETS_S = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-#: Time limit for a client to send a request for the protected metrics, s.
+#: Time limit for a client to send a request, s.
 PATIENCE_S = 10.0
-_PHRASES = {401: "Unauthorized", 403: "Forbidden", 429: "Too Many Requests"}
+_PHRASES = {
+    200: "OK",
+    503: "Service Unavailable",
+    401: "Unauthorized",
+    403: "Forbidden",
+    429: "Too Many Requests",
+}
 
 
 class Metrics(Watcher):
@@ -62,15 +69,21 @@ class Metrics(Watcher):
         self.registry.register(_LogCollector(log))
 
     def listen(
-        self, port: int, host: str, tokens: Tokens | None = None, tls: ssl.SSLContext | None = None
+        self,
+        port: int,
+        host: str,
+        tokens: Tokens | None = None,
+        tls: ssl.SSLContext | None = None,
+        probe: Probe | None = None,
     ) -> tuple[str, Callable[[], None]]:
-        """Serve the metrics over HTTP or HTTPS.
+        """Serve the metrics over HTTP or HTTPS, and ``/healthz`` and ``/readyz``.
 
         Args:
             port: port number; 0: any free port.
             host: name or address of the interface.
             tokens: valid access tokens; None: requests need no token.
             tls: context with the certificate; None: connections are not encrypted.
+            probe: decides the results of ``/healthz`` and ``/readyz``, which never need a token.
 
         Returns:
             URL of the metrics, and a function that stops the server.
@@ -79,13 +92,17 @@ class Metrics(Watcher):
             ServeError: the port is in use.
         """
         try:
-            if tokens is None and tls is None:
-                server, thread = start_http_server(port, host, self.registry)
-            else:
-                server, thread = _start_protected(port, host, self.registry, tokens, tls)
+            server = (_Server6 if ":" in host else _Server)((host, port), _Handler)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise ServeError(f"cannot listen on {host}:{port}: {reason}") from None
+        server.tls = tls
+        app: Any = make_wsgi_app(self.registry)
+        if tokens is not None:
+            app = _with_tokens(app, tokens)
+        server.set_app(app if probe is None else _with_probes(app, probe))
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
 
         def end() -> None:
             server.shutdown()
@@ -167,19 +184,6 @@ class _Server6(_Server):
     address_family = socket.AF_INET6
 
 
-def _start_protected(
-    port: int, host: str, registry: CollectorRegistry, tokens: Tokens | None, tls: ssl.SSLContext | None
-) -> tuple[WSGIServer, threading.Thread]:
-    """Start a server of the metrics like ``start_http_server``, with tokens and TLS."""
-    server = (_Server6 if ":" in host else _Server)((host, port), _Handler)
-    server.tls = tls
-    app: Any = make_wsgi_app(registry)
-    server.set_app(app if tokens is None else _with_tokens(app, tokens))
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    return server, thread
-
-
 def _with_tokens(app: Callable[..., Iterable[bytes]], tokens: Tokens) -> Callable[..., Iterable[bytes]]:
     """Return a WSGI application that refuses requests without a valid token."""
 
@@ -194,3 +198,22 @@ def _with_tokens(app: Callable[..., Iterable[bytes]], tokens: Tokens) -> Callabl
         return [f"{denied}\n".encode()]
 
     return checked
+
+
+def _with_probes(app: Callable[..., Iterable[bytes]], probe: Probe) -> Callable[..., Iterable[bytes]]:
+    """Return a WSGI application that answers ``/healthz`` and ``/readyz`` and passes other requests on.
+
+    ``/readyz`` has status 200 if the answering process decides, ``/healthz`` also while the process is being started.
+    """
+
+    def probed(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO")
+        if path not in ("/healthz", "/readyz"):
+            return app(environ, start_response)
+        result = probe.check()
+        is_good = result == OK or (path == "/healthz" and result == STARTING)
+        status = 200 if is_good else 503
+        start_response(f"{status} {_PHRASES[status]}", [("Content-Type", "text/plain; charset=utf-8")])
+        return [f"{result}\n".encode()]
+
+    return probed

@@ -23,6 +23,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -136,8 +137,11 @@ def logging_to(handler: logging.Handler) -> Iterator[None]:
         logger.propagate = propagate
 
 
-def warm_up(make_scheduler: Callable[[], DecidesStages]) -> None:
+def warm_up(make_scheduler: Callable[[], DecidesStages]) -> Callable[[], object]:
     """Decide an artificial question, so that all code is compiled before the first driver asks.
+
+    Returns:
+        Function that decides the question again, with the same scheduler.
 
     Raises:
         SchedulingError: the scheduler made an invalid decision.
@@ -154,7 +158,9 @@ def warm_up(make_scheduler: Callable[[], DecidesStages]) -> None:
         ExecutorMessage(id=str(index), slots=1, running=index % 2, job="0") for index in range(4)
     )
     state = StateMessage(type="state", seq=0, time_ms=1e5, executors=executors, jobs=jobs)
-    Driver(make_scheduler(), History(), itertools.count(), itertools.count()).decide(state)
+    driver = Driver(make_scheduler(), History(), itertools.count(), itertools.count())
+    driver.decide(state)
+    return partial(driver.decide, state)
 
 
 #: Time limit for the rest of a line, and for the first line of a connection, s.
@@ -322,6 +328,9 @@ class _Handshake(asyncio.Protocol):
             transport = await asyncio.get_running_loop().start_tls(
                 self._transport, connection, self._context, server_side=True, ssl_handshake_timeout=PATIENCE_S
             )
+        except ConnectionResetError:  # the client closed the connection, such as a probe that only connects
+            self._transport.abort()
+            return
         except OSError as error:
             from decima.service.credentials import tls_reason
 

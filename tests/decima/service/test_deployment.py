@@ -76,6 +76,12 @@ def test_the_arguments_are_those_of_the_command() -> None:
     assert str(context.params["token_file"]) == "/run/decima/token"
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert (context.params["address"], context.params["metrics"]) == (str(ports["spark"]), ports["metrics"])
+    paths = {name: container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")}
+    assert {name: (get["path"], get["port"]) for name, get in paths.items()} == {
+        "startup": ("/readyz", "metrics"),
+        "liveness": ("/healthz", "metrics"),
+        "readiness": ("/readyz", "metrics"),
+    }
 
 
 FOLDER = Path(__file__).parents[3] / "docs" / "monitoring"

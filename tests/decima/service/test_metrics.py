@@ -1,12 +1,43 @@
 """Prometheus metrics count what happens in the service."""
 
 import math
+import urllib.error
+import urllib.request
 
+from decima.service.answering import Probe
+from decima.service.credentials import Token, Tokens
 from decima.service.metrics import Metrics
 from decima.service.protocol import Answer, JobMessage
 from decima.service.service import Connected, Decided
 from decima.service.snapshot import Choice
+from tests.cases import cases
 from tests.decima.service.serving import a_hello, a_job, a_stage, a_state
+
+
+def get(address: str) -> tuple[int, str]:
+    """Return status and text of a page."""
+    try:
+        with urllib.request.urlopen(address, timeout=600) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+@cases("result, health, readiness", ("ok", 200, 200), ("starting", 200, 503), ("no decision within 1 s", 503, 503))
+def test_probes_need_no_token_and_have_the_result_of_a_decision(result: str, health: int, readiness: int) -> None:
+    probe = Probe()
+    if result == "ok":
+        probe.connect(lambda: probe.decided(""))
+    elif result != "starting":
+        probe.connect(lambda: probe.decided(result))
+    address, end = Metrics().listen(0, "127.0.0.1", Tokens([Token.of("name", "secret")]), probe=probe)
+    site = address.removesuffix("/metrics")
+    try:
+        assert get(f"{site}/healthz") == (health, f"{result}\n")
+        assert get(f"{site}/readyz") == (readiness, f"{result}\n")
+        assert get(address)[0] == 401
+    finally:
+        end()
 
 
 def values(metrics: Metrics, *names: str) -> list[float | None]:

@@ -12,7 +12,7 @@ import pytest
 
 from decima.registry import make_scheduler
 from decima.schedulers.srpt import Srpt
-from decima.service.answering import MOST_UNREAD, Relay, RelayHandler, Repeater, Setup, received, run
+from decima.service.answering import MOST_UNREAD, Probe, Relay, RelayHandler, Repeater, Setup, received, run
 from decima.service.history import History
 from decima.service.log import DecisionLog
 from decima.service.page import Page
@@ -132,6 +132,19 @@ def test_a_slow_reader_misses_questions_and_the_answering_process_does_not_wait(
     assert [record.message for record in caplog.records] == [
         "page, metrics and log are too slow, some questions are missing there"
     ]
+
+
+def test_a_probe_needs_a_new_decision_and_names_the_reason_without_one() -> None:
+    probe = Probe()
+    assert probe.check() == "starting"
+    probe.connect(lambda: None)
+    assert probe.check(timeout_s=0.01) == "no decision within 0.01 s"
+    probe.connect(lambda: probe.decided(""))
+    assert probe.check() == "ok"
+    probe.connect(lambda: probe.decided("the policy failed: ValueError: no"))
+    assert probe.check() == "the policy failed: ValueError: no"
+    probe.connect(None)
+    assert probe.check() == "starting"
 
 
 class NeverDecides(Srpt):

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -111,6 +112,32 @@ def test_after_sighup_it_opens_its_log_again(tmp_path: Path) -> None:
         assert [line.event for line in read_log(file)][:4] == ["started", "welcomed", "question", "answered"]
         [driver] = replayed(read_log(file))
         assert driver.questions == 1
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
+def test_probes_see_that_the_answering_process_is_stopped() -> None:
+    def status(path: str) -> int:
+        try:
+            return int(urllib.request.urlopen(said["metrics"].replace("metrics", path), timeout=600).status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    def wait_for(expected: int) -> None:
+        """Wait, since earlier results hold for a second, and a busy machine may delay a decision."""
+        for path in ("healthz", "readyz"):
+            while status(path) != expected:
+                time.sleep(0.05)
+
+    with decima_serve("--no-token", "--policy", "fifo", "--metrics", "0") as (process, said):
+        wait_for(200)
+        answering = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[-1])
+        os.kill(answering, signal.SIGSTOP)
+        wait_for(503)
+        os.kill(answering, signal.SIGCONT)
+        wait_for(200)
+        metrics = urllib.request.urlopen(said["metrics"], timeout=600).read().decode()
+        assert "decima_questions_total 0.0" in metrics
+        assert end(process, signal.SIGTERM)[0] == 0
 
 
 def test_ctrl_c_ends_it_too() -> None:

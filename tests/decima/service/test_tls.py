@@ -4,6 +4,7 @@ import logging
 import re
 import socket
 import ssl
+import struct
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from decima.schedulers.srpt import Srpt
 from decima.service.credentials import Token, Tokens, load_certificate
+from decima.service.metrics import Metrics
 from decima.service.protocol import Refusal, Welcome
 from decima.service.service import ServeError, Service
 from tests.certificates import Pair, make_ca, make_certificate, needs_openssl, trusting
@@ -102,6 +104,23 @@ def test_what_fails_is_one_line_in_the_log(ca: Pair, pair: Pair, caplog: pytest.
         "no TLS: sslv3 alert bad certificate",
         "the driver uses TLS, but this port does not",
     ]
+
+
+def test_a_connection_that_is_closed_at_once_is_no_refusal(
+    ca: Pair, pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Probes of load balancers only connect."""
+    metrics = Metrics()
+    for tls in (None, load_certificate(*pair)):
+        with serving(Service(Srpt, watchers=[metrics]), tls=tls) as where:
+            for reset in (False, True):
+                with connect(where) as probe:
+                    if reset:
+                        probe.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            with Client(where, tls and trusting(ca)) as client:
+                assert client.ask(STATE).stages
+    assert metrics.registry.get_sample_value("decima_refused_total") == 0
+    assert not caplog.records
 
 
 def test_a_unix_socket_is_not_encrypted(pair: Pair, tmp_path: Path) -> None:
