@@ -141,7 +141,7 @@ def test_probes_see_that_the_answering_process_is_stopped() -> None:
 
 
 def test_ctrl_c_ends_it_too() -> None:
-    with decima_serve("--no-token", "--policy", "rule") as (process, said):
+    with decima_serve("--no-token", "--policy", "srpt") as (process, said):
         assert said["policy"] == "srpt"
         with Client(said["spark"]) as client:
             assert client.ask(STATE).stages
