@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
+from hypothesis import assume
 from numpy.typing import NDArray
 
 from simulator import BaseCluster, Cluster, ClusterConfig, EpisodeRecord, Observation, ReferenceCluster, SchedulingError
@@ -98,6 +99,10 @@ class Both(BaseCluster):
         assert_same(self.engine.snapshot(), self.reference.snapshot())
 
 
+#: Number of decisions after which an episode does not count: its executors are lost all the time.
+MOST_DECISIONS = 20_000
+
+
 @dataclass
 class Driver:
     """Runs an episode with random decisions.
@@ -130,9 +135,10 @@ class Driver:
 
     def go_on(self, decisions: float = math.inf) -> None:
         """Make this number of decisions, or decide until the end of the episode."""
-        before_ms = self.cluster.clock.now
-        while not self.cluster.done and decisions > 0:
-            decisions -= 1
+        before_ms, made = self.cluster.clock.now, 0
+        while not self.cluster.done and made < decisions:
+            made += 1
+            assume(made < MOST_DECISIONS)
             self._decide()
             assert self.cluster.clock.now >= before_ms
             before_ms = self.cluster.clock.now
