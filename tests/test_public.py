@@ -21,8 +21,8 @@ from tests.cases import cases
 
 @cases(
     "name",
-    "workloads", "workloads.job", "workloads.transform", "workloads.sources.tpch", "decima",
-    "decima.evaluation.options", "simulator.cluster.env", "simulator.cluster.observation", "simulator.grid.env",
+    "workloads", "workloads.job", "workloads.drawn_attributes", "workloads.sources.tpch", "decima",
+    "decima.evaluation.options", "simulator.cluster.env", "simulator.cluster.pyg", "simulator.grid.env",
     "decima.gym.interface", "simulator.grid.grid", "decima.evaluation.fit", "decima.evaluation.grid",
     "decima.schedulers.grid",
 )  # fmt: skip

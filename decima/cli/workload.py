@@ -150,9 +150,9 @@ def train_estimator(jobs: Sequence[str], out: Path, executors: int | None) -> No
     """Fit an estimator of jobs without history to JOBS.
 
     JOBS are workload files, logs of decima serve (.jsonl), folders of the published TPC-H profiles, tpch or synthetic.
-    The option --estimator takes the written model file. It predicts the task times of a job from its DAG and from
-    numbers of tasks. Shows the errors for jobs of templates that a forest has not seen; a template is all sizes of a
-    query, and all jobs of the same DAG with the same numbers of tasks.
+    Comparisons and decima serve take the written model file as their estimator. It predicts the task times of a job
+    from its DAG and from numbers of tasks. Shows the errors for jobs of templates that a forest has not seen; a
+    template is all sizes of a query, and all jobs of the same DAG with the same numbers of tasks.
     """
     from decima.outputs import check_file
     from simulator.cluster.alone import known_profile

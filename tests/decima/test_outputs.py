@@ -9,6 +9,7 @@ import pytest
 from decima import outputs
 from tests.cases import cases
 from tests.programs import ctrl_c_strikes
+from workloads.display import visible
 
 
 def test_an_interrupted_write_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:
@@ -102,7 +103,7 @@ def test_without_ctrl_c_nothing_happens_even_in_other_threads() -> None:
     ("bell\x07, back\x08, \x9b2J", "bell\\x07, back\\x08, \\x9b2J"),
 )
 def test_control_characters_are_seen_and_do_nothing(text: str, shown: str) -> None:
-    assert outputs.visible(text) == shown
+    assert visible(text) == shown
 
 
 def test_json_has_neither_infinity_nor_nan() -> None:

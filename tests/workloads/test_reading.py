@@ -250,7 +250,7 @@ def test_executors_of_no_size(read: Callable[..., Workload], executor: Any) -> N
 
 @pytest.mark.parametrize("name", ["SWF", "Alibaba"])
 def test_more_jobs_than_memory_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr("workloads.transform.MOST_JOBS", 2)
+    monkeypatch.setattr("workloads.excerpt.MOST_JOBS", 2)
     path = tmp_path / "it"
     path.write_text(KINDS[name].texts[0])
     message = "3 jobs at once, choose at most 2 by time or sample"

@@ -181,7 +181,6 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], tuple[str, ...]]] = {
     "pools": (
         "it.xml", lambda: b'<allocations><pool name="a"/></allocations>', (f"{SERVE} --policy fair --pools it.xml",)
     ),
-    "log to continue": ("it.jsonl", SERVED.encode, (f"{SERVE} --policy fair --log it.jsonl",)),
     "capacity": ("it.csv", lambda: b"0,5\n60,3\n", ("compare --capacity it.csv",)),
     "carbon": ("it.csv", lambda: b"0,100\n60,50\n", ("compare --carbon it.csv",)),
     "carbon, gzipped": (

@@ -19,7 +19,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, str, str]]:
     """Capture service, address and host instead of serving."""
     calls = []
 
-    async def run(setup: Any, ready: Any, watchers: Any, beside: Any) -> None:
+    async def run(setup: Any, ready: Any, watchers: Any, beside: Any, probe: Any) -> None:
         setup = pickle.loads(pickle.dumps(setup))
         calls.append((setup.make_service(), setup.address, setup.host))
         async with beside():
@@ -85,11 +85,11 @@ def test_with_a_certificate_page_and_metrics_need_the_token(
     )
     options = ("--policy", "fifo", "--token-file", str(tmp_path / "token"), "--metrics", "0")
     succeeded(serve(*options, "--tls-cert", cert, "--tls-key", key))
-    *_, tokens, tls = given
+    *_, tokens, tls, _ = given
     assert tokens.find((tmp_path / "token").read_text().strip()).name == "the token file"
     assert isinstance(tls, ssl.SSLContext)
     succeeded(serve(*options))
-    assert given[-2:] == [None, None]
+    assert given[-3:-1] == [None, None]
     for one in (("--tls-cert", cert), ("--tls-key", key)):
         assert_one_line_error(serve(*options, *one), "--tls-cert and --tls-key need each other")
     assert_one_line_error(serve(*options, "--tls-cert", cert, "--tls-key", cert), "every user can read this key")

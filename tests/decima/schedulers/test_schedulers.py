@@ -311,7 +311,7 @@ def test_names_and_offers_of_schedulers() -> None:
     names = {"random", "fifo", "sjf-cp", "fair", "naive-weighted-fair", "weighted-fair", "spark-fair"}
     assert set(SCHEDULERS) == names | {
         "fair-pools", "carbon-slack", "srpt",
-        "srpt-tuned", *PRICED, "hesrpt", "tetris", "drf", "graphene-star", "graphene",
+        "srpt-tuned", "atc-misses", "atc-weighted", *PRICED, "hesrpt", "tetris", "drf", "graphene-star", "graphene",
     }  # fmt: skip
     cluster = Cluster(ClusterConfig(num_executors=6), one_stage(2, 9))
     cluster.decide(all_offered(cluster.observe(), 0))

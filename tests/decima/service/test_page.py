@@ -42,7 +42,7 @@ STATE = a_state(
 def a_page(shadow: bool = False) -> Iterator[tuple[str, str]]:
     """Yield the address for drivers, and the page."""
     page = Page("decima", shadow)
-    service = Service(lambda: make_scheduler("decima"), shadow=shadow, watchers=[page])
+    service = Service(lambda: make_scheduler("decima:tpch-batch"), shadow=shadow, watchers=[page])
     at: list[str] = []
     with serving(service, beside=lambda: page.listen(0, "127.0.0.1", at.append)) as where:
         yield where, at[0]
