@@ -166,8 +166,8 @@ def parse_json(text: str) -> object:
     """Parse JSON text.
 
     Raises:
-        ValueError: the JSON is invalid, has more than ``MOST_VALUES`` values, repeats a key, or has an unpaired
-            surrogate, which UTF-8 cannot encode.
+        ValueError: the JSON is invalid, has more than ``MOST_VALUES`` values or too many levels of brackets, repeats a
+            key, or has an unpaired surrogate, which UTF-8 cannot encode.
     """
     check_num_values(text)
     repeated = False
@@ -180,9 +180,12 @@ def parse_json(text: str) -> object:
         repeated = True
         return _Repeated(Counter(key for key, _ in pairs).most_common(1)[0][0])
 
-    document = json.loads(text, object_pairs_hook=build)
-    if repeated or _SURROGATE.search(text):
-        _check_json(document, (), repeated)
+    try:
+        document = json.loads(text, object_pairs_hook=build)
+        if repeated or _SURROGATE.search(text):
+            _check_json(document, (), repeated)
+    except RecursionError:
+        raise ValueError("too many levels of brackets") from None
     return document
 
 

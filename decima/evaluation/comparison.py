@@ -76,7 +76,7 @@ class Comparison:
 
     Attributes:
         schedulers: displayed name -> scheduler's name, in order.
-        kinds: displayed name -> what makes the scheduler's decisions, see ``decima.schedulers.base.Kind``.
+        kinds: displayed name -> kind of the scheduler: rule, rule with searched weights, or network.
         policy: policy of plain ``decima``; None if it is not compared, or a rule decides.
         misfits: learned scheduler -> quantities of the conditions that are out of its training distribution.
         training_seeds: seeds of the training sequences; empty if no scheduler is tuned once.
@@ -437,9 +437,9 @@ class Comparison:
         Returns:
             See ``count_differences``.
         """
-        seed = min(self.finished)
         from decima.evaluation.decisions import count_differences
 
+        seed = min(self.finished)
         return count_differences(
             self.conditions, seed, self.scheduler(name, seed), self._plan.make(rule, seed)
         )

@@ -1,4 +1,4 @@
-"""One-line descriptions of all schedulers of ``decima compare``, by what makes their decisions."""
+"""One-line descriptions of all schedulers of ``decima compare``, by kind of scheduler."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ def read_metrics(path: str | Path) -> list[dict[str, float]]:
     for line_number, line in enumerate([*lines, cut] if cut else lines, start=1):
         try:
             row = parse_json(line)
-        except (ValueError, RecursionError):
+        except ValueError:
             if line_number > len(lines):
                 break
             row = None

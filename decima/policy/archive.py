@@ -64,8 +64,6 @@ def read_head(
         raise PolicyFileError(f"{expected}: expected a single text")
     try:
         head = parse_json(str(text))
-    except RecursionError:
-        raise PolicyFileError(f"{expected}: too many levels of brackets") from None
     except ValueError as error:
         raise PolicyFileError(f"{expected}: {error}") from None
     if not isinstance(head, dict):

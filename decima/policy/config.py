@@ -152,7 +152,7 @@ class PolicyConfig(BaseModel):
     all_limits: bool = False
     wait: bool = False
     guard: bool = False
-    rule: Literal["srpt", "srpt-tuned", "atc"] = "srpt"
+    rule: Literal["srpt", "srpt-tuned", "atc", "atc-misses", "atc-weighted"] = "srpt"
     rule_constants: dict[str, float] = Field(default={}, max_length=128)
     rule_stage_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False, strict=True)
     rule_limit_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False, strict=True)

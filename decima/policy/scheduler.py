@@ -51,7 +51,13 @@ WORTH_WAITING, WORTH_LEAVING, WORTH_MOVING = 8.0, 8.0, 3.0
 #: Random numbers of greedy choices, which are not used.
 NO_UNIFORMS = np.zeros((1, 4))
 #: Rules that a policy can know: name -> module in ``decima.schedulers``, and class.
-RULES = {"srpt": ("srpt", "Srpt"), "srpt-tuned": ("srpt", "TunedSrpt"), "atc": ("objectives", "Atc")}
+RULES = {
+    "srpt": ("srpt", "Srpt"),
+    "srpt-tuned": ("srpt", "TunedSrpt"),
+    "atc": ("objectives", "Atc"),
+    "atc-misses": ("objectives", "AtcForMisses"),
+    "atc-weighted": ("objectives", "AtcForWeights"),
+}
 #: Per-profile cache: messages, useful parallelism at each of ``COST_EXPONENTS`` (0 if no feature needs that), and
 #: heights of the stages (none if no feature needs them).
 _Known = tuple[NDArray[np.int32], tuple[int, ...], NDArray[np.float64]]
@@ -74,7 +80,7 @@ def make_rule(config: PolicyConfig) -> Any:
 
 
 def kind_of(config: PolicyConfig, arrays: Mapping[str, NDArray[np.float32]]) -> Kind:
-    """Return what decides: the network, or its rule if the last layers of both heads are 0.
+    """Return the kind of a policy: a network, or the kind of its rule if the last layers of both heads are 0.
 
     Args:
         config: configuration of the policy.
@@ -84,7 +90,8 @@ def kind_of(config: PolicyConfig, arrays: Mapping[str, NDArray[np.float32]]) -> 
     has_rule = config.rule_stage_weight and config.rule_limit_weight and config.is_compiled
     if not has_rule or any(arrays[f"{head}.{last}.weight"].any() for head in ("stage_head", "limit_head")):
         return Kind.NETWORK
-    return Kind.RULE if config.rule == "srpt" and not config.rule_constants else Kind.TUNED_RULE
+    kind: Kind = make_rule(config).kind
+    return Kind.TUNED_RULE if config.rule_constants else kind
 
 
 class InferenceNetwork(Protocol):

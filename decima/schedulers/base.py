@@ -36,7 +36,7 @@ def check_positive(**constants: float) -> None:
 
 
 class Kind(StrEnum):
-    """What makes a scheduler's decisions: a rule, a rule whose weights a search found, or a trained network."""
+    """Kind of a scheduler: a rule, a rule with weights that a search found, or a trained network."""
 
     RULE = "rule"
     TUNED_RULE = "rule with searched weights"
@@ -54,7 +54,7 @@ class Scheduler(ABC):
     #: the decision is ``all_offered`` to this stage. The engine then makes these decisions itself, which is faster. In
     #: a subclass that overrides ``decide`` or ``next_stage``, the default is False again.
     keeps_executors = False
-    #: What decides; the best heuristic of a comparison is the best of the schedulers that are no network.
+    #: Kind of the scheduler. The best heuristic of a comparison is its best scheduler that is no network.
     kind = Kind.RULE
 
     #: Method that returns ``decide`` as a compiled rule, with which the engine decides by itself, see

@@ -168,8 +168,6 @@ def _read_head(text: NDArray[Any]) -> _Head:
         raise ValueError(f"{HEAD}: expected a JSON text")
     try:
         content = parse_json(str(text))
-    except RecursionError:
-        raise ValueError(f"{HEAD}: too many levels of brackets") from None
     except ValueError as error:
         raise ValueError(f"{HEAD}: {error}") from None
     version = content.get("version") if isinstance(content, dict) else None

@@ -6,6 +6,8 @@ from pydantic import ValidationError
 
 from decima.policy import NeuralScheduler, Policy, PolicyConfig
 from decima.policy.presets import GENERAL_POLICY, PROFILED_POLICY
+from decima.policy.scheduler import RULES
+from decima.registry import make_scheduler
 from decima.schedulers.base import Kind
 from tests.cases import cases
 
@@ -30,6 +32,8 @@ def test_a_policy_whose_heads_end_in_zeros_counts_as_its_rule() -> None:
     assert NeuralScheduler(Policy(tuned)).kind == Kind.TUNED_RULE
     constants = GENERAL_POLICY.model_copy(update={"rule_constants": {"source_factor": 0.5}})
     assert NeuralScheduler(Policy(constants)).kind == Kind.TUNED_RULE
+    kinds = {rule: NeuralScheduler(Policy(GENERAL_POLICY.model_copy(update={"rule": rule}))).kind for rule in RULES}
+    assert kinds == {rule: make_scheduler(rule).kind for rule in RULES}
     torch.nn.init.ones_(following.networks["limit_head"][-1].weight)
     assert NeuralScheduler(following).kind == Kind.NETWORK
     assert NeuralScheduler(Policy(PROFILED_POLICY)).kind == Kind.NETWORK
