@@ -44,13 +44,17 @@ class Result(NamedTuple):
     formats: Mapping[str, str] = {}
 
     def content(self, command: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the content of the JSON file: the result, how to repeat it, and the CPU time so far, s."""
+        """Return the content of the JSON file: the result, how to repeat it, and the CPU time so far, s.
+
+        With several workers the CPU time is None, as that of the workers' processes is not known here.
+        """
         used = os.times()
+        cpu_s = round(used.user + used.system + used.children_user + used.children_system)
         return {
             "command": command,
             "options": options,
             "version": version(),
-            "cpu_s": round(used.user + used.system + used.children_user + used.children_system),
+            "cpu_s": cpu_s if options.get("workers", 1) == 1 else None,
             "values": self.values,
             "formats": self.formats,
             "tables": {

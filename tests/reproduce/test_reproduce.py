@@ -56,6 +56,13 @@ def test_a_command_runs_a_figure_prints_its_table_and_saves_it_where_it_is_told(
     assert [row["scheduler"] for row in content["tables"]["batches"]][-1] == "decima"
 
 
+def test_the_cpu_time_is_unknown_where_other_processes_worked() -> None:
+    result = common.Result({})
+    assert result.content("", {"workers": 1})["cpu_s"] > 0
+    assert result.content("", {})["cpu_s"] > 0
+    assert result.content("", {"workers": 2})["cpu_s"] is None
+
+
 def test_every_figure_is_listed_with_a_sentence_and_has_an_option_for_each_argument() -> None:
     listed = command().output
     for name, sentence in figures().items():
