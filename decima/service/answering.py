@@ -85,6 +85,10 @@ class Relay(Watcher):
         decided = replace(driver.decided, jobs=())
         self.send("answered", driver.number, decided, jobs, driver.took_ms, driver.failures)
 
+    def skipped(self, driver: Connected, reason: str) -> None:
+        """Send that a question was not decided."""
+        self.send("skipped", driver.number, driver.seq, driver.skipped, reason)
+
     def left(self, driver: Connected) -> None:
         """Send that a driver has disconnected."""
         self._omitted.discard(driver.number)
@@ -190,6 +194,11 @@ class Repeater:
             driver.decided = replace(decided, jobs=[_unpack(messages, *job) for job in jobs])
             driver.took_ms, driver.failures = took_ms, failures
             notify(self._watchers, lambda watcher: watcher.answered(driver))
+        elif kind == "skipped":
+            number, seq, skipped, reason = content
+            driver = self._drivers[number]
+            driver.seq, driver.skipped = seq, skipped
+            notify(self._watchers, lambda watcher: watcher.skipped(driver, reason))
         elif kind == "left":
             gone = self._drivers.pop(*content)
             notify(self._watchers, lambda watcher: watcher.left(gone))

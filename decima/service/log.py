@@ -28,8 +28,8 @@ from workloads.errors import DecimaError
 from workloads.reading import open_regular
 
 __all__ = [
-    "Answered", "DecisionLog", "Estimated", "Left", "Line", "LogError", "Question", "Refused", "Started", "Welcomed",
-    "read_log",
+    "Answered", "DecisionLog", "Estimated", "Left", "Line", "LogError", "Question", "Refused", "Skipped",
+    "Started", "Welcomed", "read_log",
 ]  # fmt: skip
 
 
@@ -59,7 +59,7 @@ class Started(_Line):
 
     event: Literal["started"] = "started"
     format: Literal["decima-service-log"] = "decima-service-log"
-    version: Literal[1, 2, 3] = 3
+    version: Literal[1, 2, 3, 4] = 4
     policy: str
     shadow: bool
     time_ms: float
@@ -156,6 +156,21 @@ class Answered(_Line):
     estimates: Annotated[tuple[Estimated, ...], _UP_TO_FIRST] | None = None
 
 
+class Skipped(_Line):
+    """A question was answered with Spark's own order, because its decision would have delayed other drivers.
+
+    Attributes:
+        driver: number of the connection.
+        seq: number of the question, which is not in the log.
+    """
+
+    event: Literal["skipped"] = "skipped"
+    driver: int
+    seq: int
+    reason: str
+    time_ms: float
+
+
 class _Asked(_Line):
     """Question and answer in one line, as in log version 1."""
 
@@ -200,7 +215,7 @@ class Refused(_Line):
     time_ms: float
 
 
-Line = Started | Welcomed | Question | Answered | Left | Refused
+Line = Started | Welcomed | Question | Answered | Skipped | Left | Refused
 _LINE: TypeAdapter[Line | _Asked] = TypeAdapter(Annotated[Line | _Asked, Field(discriminator="event")])
 
 
@@ -327,6 +342,10 @@ class DecisionLog(Watcher):
             )
         )
         self._reopen_if_due()
+
+    def skipped(self, driver: Connected, reason: str) -> None:
+        """Write that a question was not decided."""
+        self.write(Skipped(driver=driver.number, seq=driver.seq, reason=reason, time_ms=_now_ms()))
 
     def left(self, driver: Connected) -> None:
         """Write that a driver has disconnected."""
@@ -518,7 +537,7 @@ def _rename(path: Path, suffix: str = "") -> Path:
     raise AssertionError("unreachable")
 
 
-_NO_LOG = "not a log of decima serve of version 1 to 3"
+_NO_LOG = "not a log of decima serve of version 1 to 4"
 
 
 def _now_ms() -> float:

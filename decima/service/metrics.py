@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from decima.service.answering import OK, STARTING, Probe
 from decima.service.credentials import CHALLENGE, Tokens, check_request
-from decima.service.service import Connected, ServeError, Watcher
+from decima.service.service import Connected, ServeError, Watcher, one_line
 
 if TYPE_CHECKING:
     from decima.service.log import DecisionLog
@@ -25,6 +25,8 @@ __all__ = ["Metrics"]
 
 #: Upper bounds of the histogram buckets of durations, s.
 BUCKETS_S = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+#: Maximum number of application names in labels.
+MOST_APPLICATIONS = 100
 #: Time limit for a client to send a request, s.
 PATIENCE_S = 10.0
 _PHRASES = {
@@ -50,6 +52,12 @@ class Metrics(Watcher):
             "Questions answered with Spark's own order after a failure of the policy.",
             registry=registry,
         )
+        self._skipped = Counter(
+            "decima_skipped_questions",
+            "Questions answered with Spark's own order, because a decision would have delayed other drivers.",
+            ["application"],
+            registry=registry,
+        )
         self._answer = Histogram(
             "decima_answer_seconds",
             "Time from receiving a question to its answer.",
@@ -63,6 +71,7 @@ class Metrics(Watcher):
         self._jobs = Gauge("decima_jobs", "Live jobs.", registry=registry)
         self._slots = Gauge("decima_slots", "Task slots of connected drivers.", registry=registry)
         self._live: dict[int, tuple[int, int]] = {}
+        self._names: set[str] = set()
 
     def watch_log(self, log: DecisionLog) -> None:
         """Export whether the live log is written, and its number of lost lines."""
@@ -114,6 +123,7 @@ class Metrics(Watcher):
     def welcomed(self, driver: Connected) -> None:
         """Count a driver that has connected."""
         self._show(driver.number, (0, 0))
+        self._skipped.labels(self._application(driver))  # exports 0, so that the first increase is seen
 
     def answered(self, driver: Connected) -> None:
         """Count a question and its answer."""
@@ -126,6 +136,10 @@ class Metrics(Watcher):
         self._policy.observe(driver.decided.policy_ms / 1000)
         self._show(driver.number, (len(driver.state.jobs), driver.decided.slots))
 
+    def skipped(self, driver: Connected, reason: str) -> None:
+        """Count a question that was not decided."""
+        self._skipped.labels(self._application(driver)).inc()
+
     def left(self, driver: Connected) -> None:
         """Count a driver that has disconnected."""
         self._show(driver.number, None)
@@ -133,6 +147,13 @@ class Metrics(Watcher):
     def refused(self, reason: str) -> None:
         """Count a refused connection."""
         self._refused.inc()
+
+    def _application(self, driver: Connected) -> str:
+        """Return the value of the label ``application``: the application's name, or one value for all further names."""
+        name = one_line(driver.hello.name)
+        if len(self._names) < MOST_APPLICATIONS:
+            self._names.add(name)
+        return name if name in self._names else "other"
 
     def _show(self, driver: int, jobs_and_slots: tuple[int, int] | None) -> None:
         before = self._live.pop(driver, (0, 0))

@@ -111,6 +111,12 @@ class Page(Watcher):
                 }
             )
 
+    def skipped(self, driver: Connected, reason: str) -> None:
+        """Mark the driver as changed, since its number of skipped questions is displayed."""
+        self._questions += 1
+        self._dirty.add(driver.number)
+        self._version += 1
+
     def left(self, driver: Connected) -> None:
         """Remove a driver from the page."""
         del self._drivers[driver.number], self._decisions[driver.number], self._overruled[driver.number]
@@ -145,6 +151,7 @@ class Page(Watcher):
             "took_ms": driver.took_ms,
             "policy_ms": decided.policy_ms if decided is not None else 0.0,
             "failures": driver.failures,
+            "skipped": driver.skipped,
             "failure": decided.failure if decided is not None else "",
             "target": decided.answer.executors if decided is not None else None,
             "num_jobs": len(state.jobs) if state is not None else 0,

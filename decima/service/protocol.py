@@ -227,6 +227,7 @@ class Answer(Message):
         limits: ``Job.id`` -> maximum number of running tasks over all stages; absent jobs have no limit.
         rest: other stages ``fill`` the remaining slots within the limits, or ``hold`` their tasks back.
         executors: target number of executors for a driver that moves executors; null: no change.
+        reason: why the service did not decide, so that the answer keeps Spark's own order; null if it decided.
     """
 
     type: Literal["answer"] = "answer"
@@ -235,3 +236,4 @@ class Answer(Message):
     limits: dict[Identifier, Count] = Field(default_factory=dict)
     rest: Literal["fill", "hold"] = "fill"
     executors: Count | None = None
+    reason: Name | None = None

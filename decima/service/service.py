@@ -11,6 +11,7 @@ from __future__ import annotations
 import hmac
 import itertools
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from decima.service.budget import TimeBudget
 from decima.service.history import History
 from decima.service.jobs import LiveJob, QuestionError, TrackedJobs, check_question
 from decima.service.protocol import PROTOCOL, Answer, Hello, StageOrder, StateMessage, Welcome
@@ -178,6 +180,8 @@ def _answer(snapshot: Snapshot, seq: int, released: Sequence[int] | None = None)
     return Answer(seq=seq, stages=stages, limits=limits, rest="hold")
 
 
+#: Number of a question in its line; quotes inside of names are escaped.
+_SEQ = re.compile(rb'(?<!\\)"seq"\s*:\s*(\d{1,9})\b')
 _HELLO, _STATE = TypeAdapter(Hello), TypeAdapter(StateMessage)
 #: Maximum lengths of a field path and of a text that a reason quotes, characters.
 SHOWN, MOST_SHOWN = 200, 1_000
@@ -224,6 +228,10 @@ class Connected:
         decided: decisions and answer of the last question.
         took_ms: time from the question to the answer, ms.
         failures: number of questions at which the scheduler failed.
+        skipped: number of questions that were not decided, because they would have delayed other drivers.
+        seq: number of the last question; -1 before the first.
+        reason: why the last question was not decided; empty if it was decided.
+        start_s, start_cpu_s: time, and CPU time of the thread, when the last question arrived, s.
         token: the driver's access token, if the service has a file of tokens.
     """
 
@@ -234,6 +242,11 @@ class Connected:
     decided: Decided | None = None
     took_ms: float = 0.0
     failures: int = 0
+    skipped: int = 0
+    seq: int = -1
+    reason: str = ""
+    start_s: float = 0.0
+    start_cpu_s: float = 0.0
     token: Token | None = None
 
 
@@ -248,6 +261,9 @@ class Watcher:
 
     def answered(self, driver: Connected) -> None:
         """Called after an answer has been sent."""
+
+    def skipped(self, driver: Connected, reason: str) -> None:
+        """Called after a question has been answered without a decision; ``asked`` and ``answered`` are not called."""
 
     def left(self, driver: Connected) -> None:
         """Called when a driver has disconnected."""
@@ -303,6 +319,7 @@ class Service:
 
             self._applications = Applications(make_scheduler(), slots, clock, self._history.prior)
         self._drivers: dict[int, Driver] = {}
+        self._budget = TimeBudget(clock)
         self._connections = itertools.count(1)
         self._jobs, self._ready_ranks = itertools.count(), itertools.count()
 
@@ -334,25 +351,39 @@ class Service:
         return connected, Welcome(shadow=self._shadow)
 
     def answer(self, connected: Connected, line: bytes) -> Answer:
-        """Answer a question. If the scheduler fails, the answer keeps Spark's own order.
+        """Answer a question. The answer keeps Spark's own order if the scheduler fails or the time budget is used up.
+
+        The caller sends the answer, then calls ``answered``.
 
         Raises:
             RefusedError: the question is malformed, out of order or inconsistent, or its token has expired or has made
                 too many requests.
         """
-        start_s = time.perf_counter()
+        connected.start_s, connected.start_cpu_s = time.perf_counter(), time.thread_time()
         if self._tokens is not None and connected.token is not None:
             try:
                 self._tokens.count(connected.token)
             except DeniedError as error:
                 raise RefusedError(str(error)) from None
+        connected.line, connected.reason = line, ""
+        # A question that is not decided is not parsed either, which would take a part of the saved time.
+        if (reason := self._budget.check(connected.number, len(line))) and (number := _SEQ.search(line)):
+            return self._skip(connected, int(number[1]), reason)
+        try:
+            return self._decide(connected, line)
+        except RefusedError:
+            self._charge(connected)
+            raise
+
+    def _decide(self, connected: Connected, line: bytes) -> Answer:
+        """Parse a question and decide it; for errors see ``answer``."""
         try:
             state = _STATE.validate_json(line)
         except ValidationError as error:
             raise RefusedError(f"no question: {first_error(error)}") from None
-        if connected.state is not None and state.seq <= connected.state.seq:
-            raise RefusedError(f"question {state.seq} comes after question {connected.state.seq}")
-        connected.line, connected.state = line, state
+        if state.seq <= connected.seq:
+            raise RefusedError(f"question {state.seq} comes after question {connected.seq}")
+        connected.seq, connected.state = state.seq, state
         notify(self._watchers, lambda watcher: watcher.asked(connected))
         try:
             decided = self._drivers[connected.number].decide(state)
@@ -364,8 +395,20 @@ class Service:
         except BaseException as error:  # a custom scheduler may raise any exception, even SystemExit
             decided = self._own_order(connected, state, error)
         connected.decided = decided
-        connected.took_ms = (time.perf_counter() - start_s) * 1000
+        connected.took_ms = (time.perf_counter() - connected.start_s) * 1000
         return decided.answer
+
+    def _skip(self, connected: Connected, seq: int, reason: str) -> Answer:
+        """Return an answer with Spark's own order and the reason."""
+        connected.seq, connected.reason = seq, reason
+        connected.skipped += 1
+        if connected.skipped == 1:
+            hello = connected.hello
+            log.warning(
+                "%s: %s while other drivers ask: some of its answers keep Spark's own order",
+                one_line(f"{hello.name} ({hello.application})"), reason,
+            )  # fmt: skip
+        return Answer(seq=seq, reason=reason)
 
     def _own_order(self, connected: Connected, state: StateMessage, error: BaseException) -> Decided:
         """Return an answer with Spark's own order after a failure, and replace the driver's scheduler."""
@@ -390,12 +433,21 @@ class Service:
         return Driver(scheduler, self._history, self._jobs, self._ready_ranks, self._moving_delay_ms, pools)
 
     def answered(self, connected: Connected) -> None:
-        """Notify watchers after an answer has been sent."""
+        """Notify watchers after an answer has been sent, and charge the time budget."""
+        if connected.reason:
+            notify(self._watchers, lambda watcher: watcher.skipped(connected, connected.reason))
+            return
         notify(self._watchers, lambda watcher: watcher.answered(connected))
+        self._charge(connected)
+
+    def _charge(self, connected: Connected) -> None:
+        cpu_s, wall_s = time.thread_time() - connected.start_cpu_s, time.perf_counter() - connected.start_s
+        self._budget.spend(connected.number, len(connected.line), cpu_s, wall_s)
 
     def leave(self, connected: Connected) -> None:
         """Remove a driver that has disconnected."""
         del self._drivers[connected.number]
+        self._budget.leave(connected.number)
         if self._applications is not None and connected.hello.moves_executors:
             self._applications.leave(connected.hello.application)
         notify(self._watchers, lambda watcher: watcher.left(connected))

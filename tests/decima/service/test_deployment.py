@@ -15,7 +15,9 @@ from prometheus_client import generate_latest
 from decima.cli.serve import serve
 from decima.service.log import DecisionLog
 from decima.service.metrics import Metrics
+from decima.service.service import Connected
 from tests.cases import cases
+from tests.decima.service.serving import a_hello
 
 KUBERNETES = Path(__file__).parents[3] / "docs" / "kubernetes"
 FILES = ("decima.yaml", "spark-driver.yaml")
@@ -92,6 +94,7 @@ METRIC = re.compile(r"\bdecima_\w+")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """Names of all time series of the service."""
     metrics = Metrics()
+    metrics.welcomed(Connected(1, a_hello()))
     metrics.watch_log(DecisionLog(tmp_path_factory.mktemp("log") / "log.jsonl", "fifo"))
     lines = generate_latest(metrics.registry).decode().splitlines()
     return {re.split(r"[{ ]", line)[0] for line in lines if line and not line.startswith("#")}

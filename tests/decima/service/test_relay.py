@@ -68,6 +68,9 @@ def serve(watchers: Sequence[Watcher], states: Iterable[StateMessage] = STATES) 
     for state in states:
         service.answer(driver, state.model_dump_json().encode())
         service.answered(driver)
+    driver.seq, driver.skipped = 4, 1
+    for watcher in watchers:
+        watcher.skipped(driver, "expensive")
     return driver
 
 
@@ -97,6 +100,7 @@ def test_log_and_page_are_those_of_the_same_process(tmp_path: Path) -> None:
 
     assert lines("theirs") == lines("ours")
     assert [line["event"] for line in lines("theirs")].count("answered") == 3
+    assert seen[1]["skipped"] == 1
 
 
 def test_records_are_logged_in_the_other_process(caplog: pytest.LogCaptureFixture) -> None:
@@ -128,7 +132,7 @@ def test_a_slow_reader_misses_questions_and_the_answering_process_does_not_wait(
     log = DecisionLog(tmp_path / "log", "fifo")
     stream.repeated([log])
     events = [json.loads(line)["event"] for line in (tmp_path / "log").read_text().splitlines()]
-    assert events == ["started", "refused", "welcomed", "question", "answered", "left"]
+    assert events == ["started", "refused", "welcomed", "question", "answered", "skipped", "left"]
     assert [record.message for record in caplog.records] == [
         "page, metrics and log are too slow, some questions are missing there"
     ]
