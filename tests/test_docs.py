@@ -22,7 +22,13 @@ from workloads import batch_arrivals, open_workload
 README = Path(__file__).parents[1] / "README.md"
 DOCS = README.parent / "docs"
 START = DOCS / "start.md"
-PAGES = (README, START, DOCS / "results.md", *sorted((DOCS / "guides").glob("*.md")))
+PAGES = (
+    README,
+    START,
+    DOCS / "results.md",
+    *sorted((DOCS / "guides").glob("*.md")),
+    *sorted((DOCS / "how").glob("*.md")),
+)
 SHARED = Path(os.environ.get("DECIMA_SHARED", README.parents[1] / "shared"))
 #: Root mean square of the difference of two pictures, 0 to 255. Fonts and antialiasing differ by less between versions.
 TOLERANCE = 8.0
@@ -148,10 +154,12 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
             assert not anchor or found.parent.name == "reference" or anchor in anchors(found), target
 
 
-def test_the_readme_and_the_page_start_are_short() -> None:
-    """Words, without the bars of tables and the names of rendered values."""
-    for page, most in ((README, 600), (START, 1000)):
-        assert len(re.sub(r"<!--.*?-->|\|", " ", page.read_text()).split()) <= most
+def test_pages_are_read_in_minutes() -> None:
+    """Words, without bars of tables and names of rendered values; the reference and the changelog have no limit."""
+    guides = [page for page in DOCS.rglob("*.md") if page.parent.name != "reference" and page.name != "changelog.md"]
+    limits = dict.fromkeys(guides, 1500) | {README: 600, START: 1000}
+    words = {page: len(re.sub(r"<!--.*?-->|\|", " ", page.read_text()).split()) for page in limits}
+    assert {page.name: count for page, count in words.items() if count > limits[page]} == {}
 
 
 def test_no_value_cuts_a_paragraph() -> None:
@@ -192,7 +200,7 @@ SHOWN = {
     "decima compare": README,
     "decima compare --schedulers fair,weighted-fair,mine:ShortestFirst": START,
     "decima train --config quick": START,
-    "decima explain --policy tpch-batch": DOCS / "guides" / "compare.md",
+    "decima explain --policy tpch-batch": DOCS / "guides" / "explain.md",
 }
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
@@ -234,6 +242,16 @@ def test_shown_results_are_those_of_the_command(command: str, folder: Path, monk
             assert_printed(shown, output)
     paragraph = parts[place + 2].strip().split("\n\n")[0]
     assert set(re.findall(r"\d+\.\d+", paragraph)) <= set(NUMBER.findall(output))
+
+
+@pytest.mark.pages
+def test_the_picture_of_commitments_is_what_its_script_draws(tmp_path: Path) -> None:
+    script = DOCS / "how" / "commitments.py"
+    environment = os.environ | {"PYTHONPATH": str(README.parent)}
+    done = subprocess.run([sys.executable, script], cwd=tmp_path, env=environment, capture_output=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    picture = script.with_suffix(".png")
+    assert compare_images(str(picture), str(tmp_path / picture.name), TOLERANCE) is None
 
 
 WITH_PYTHON = [page for page in PAGES if any(not name for name, _ in blocks("python", page))]

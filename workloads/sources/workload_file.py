@@ -1,6 +1,6 @@
 """Workload files: job DAGs, and optionally their arrivals, as JSON (``.json``, ``.json.gz``) or TOML (``.toml``).
 
-``docs/guides/jobs.md`` describes the format.
+``docs/reference/workload-file.md`` describes the format.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Write workload files; ``docs/guides/jobs.md`` describes the format."""
+"""Write workload files; ``docs/reference/workload-file.md`` describes the format."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A feature is a function in this module. Its name, docstring, unit and default scale are those of the feature. Its
 arguments determine its level: whether it is the same for all stages of a job, or of the cluster. To add a feature,
-write a function. ``docs/guides/own-parts.md`` has the table of all features.
+write a function. ``docs/reference/features.md`` has the table of all features.
 
 The functions take these arguments:
 

@@ -231,7 +231,7 @@ def test_the_guide_has_all_features_and_they_compute_something() -> None:
         f"| `{feature}` | {each.level} | {each.unit} | {each.scale:g}{', log' if each.log else ''} | {each.meaning} |"
         for feature, each in FEATURES.items()
     ]
-    guide = Path(__file__).parents[3] / "docs" / "guides" / "own-parts.md"
+    guide = Path(__file__).parents[3] / "docs" / "reference" / "features.md"
     rows = [line for line in guide.read_text().splitlines() if line.split(" | ")[0][3:-1] in FEATURES]
     assert rows == expected, "\n".join(expected)
     # Features of a job are the same for all its stages, features of the cluster for all stages.

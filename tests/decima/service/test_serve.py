@@ -261,7 +261,7 @@ def is_open(where: str) -> bool:
 
 def test_the_unit_of_the_guide_keeps_its_token_where_drivers_look(tmp_path: Path) -> None:
     """The environment is that of systemd and the unit."""
-    guide = (Path(__file__).parents[3] / "docs" / "guides" / "spark.md").read_text()
+    guide = (Path(__file__).parents[3] / "docs" / "guides" / "spark-operate.md").read_text()
     unit = guide.partition("[Service]")[2].partition("```")[0]
     program, *options = unit.partition("ExecStart=")[2].partition("\n")[0].split()
     assert program == "/opt/decima/bin/decima"

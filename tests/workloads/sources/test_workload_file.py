@@ -64,7 +64,7 @@ def refused(path: Path) -> str:
 
 def documented(language: str) -> str:
     """Return the last example in the guide, in JSON or TOML."""
-    guide = Path(__file__).parents[3] / "docs" / "guides" / "jobs.md"
+    guide = Path(__file__).parents[3] / "docs" / "reference" / "workload-file.md"
     return re.findall(rf"^```{language}\n(.*?)^```$", guide.read_text(), re.M | re.S)[-1]
 
 
