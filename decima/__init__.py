@@ -1,13 +1,24 @@
-"""Schedulers for clusters that run job DAGs: heuristics and learned policies, compared on the same experiments.
+"""Schedule clusters that run DAGs of stages: simulate, compare rules and networks, train a network, look at schedules.
 
-The entry points of notebooks and scripts; everything else is in the packages.
-
-Examples:
     >>> import decima
+    >>> table = decima.compare("fair,srpt-tuned,decima", seeds=2, jobs=5)  # pandas: a row for each scheduler and seed
     >>> jobs = decima.batch_arrivals(decima.open_workload("tpch").profiles, num_jobs=5, seed=1)
-    >>> record = decima.run_episode(decima.ClusterConfig(num_executors=20), jobs, decima.load_policy("tpch-batch"))
-    >>> int(record.metrics()["completed_jobs"])
-    5
+    >>> record = decima.run_episode(decima.ClusterConfig(num_executors=20), jobs, "decima:tpch-batch")
+    >>> figure = decima.plot_schedule(record)  # Gantt chart (matplotlib)
+    >>> result = decima.train("quick", iterations=20)  # doctest: +SKIP
+    >>> network = decima.load_policy("tpch-batch").network  # torch.nn.Module
+
+A scheduler is a name (``decima schedulers`` lists them), a subclass of ``decima.Scheduler``, or a function from an
+observation to a ``decima.Decision``. A job is a ``decima.Job``, also from a networkx graph: ``Job.from_networkx``.
+
+    jobs       open_workload, batch_arrivals, poisson_arrivals, Job, plot_dag
+    episodes   ClusterConfig, run_episode, plot_schedule, plot_schedules
+    compare    compare, summary_table, mean_interval, paired_change; Comparison, make_conditions
+    decide     Scheduler, Decision, make_scheduler, load_policy
+    learn      train, tune
+
+Each has its own help, as in ``help(decima.compare)``. Times in tables are seconds; arguments that end in ``_ms`` are
+milliseconds. Everything else is in the packages ``workloads``, ``simulator`` and ``decima``.
 """
 
 from importlib import import_module
@@ -22,16 +33,18 @@ if TYPE_CHECKING:
     from decima.evaluation.options import compare, make_conditions
     from decima.evaluation.tuning import tune
     from decima.learning import train_policy as train
-    from decima.registry import load_policy, make_scheduler
+    from decima.registry import load_policy, make_scheduler, run_episode
     from decima.schedulers import Scheduler
     from decima.show.plots import plot_dag, plot_schedule, plot_schedules
-    from simulator import ClusterConfig, Decision, run_episode
+    from simulator import ClusterConfig, Decision
+    from workloads import JobProfile as Job
     from workloads import batch_arrivals, open_workload, poisson_arrivals
 
 __all__ = [
     "ClusterConfig",
     "Comparison",
     "Decision",
+    "Job",
     "Scheduler",
     "__version__",
     "batch_arrivals",
@@ -60,6 +73,7 @@ _PLACES = {
     "ClusterConfig": "simulator",
     "Comparison": "decima.evaluation.comparison",
     "Decision": "simulator",
+    "Job": "workloads:JobProfile",
     "Scheduler": "decima.schedulers",
     "batch_arrivals": "workloads",
     "compare": "decima.evaluation.options",
@@ -73,7 +87,7 @@ _PLACES = {
     "plot_schedule": "decima.show.plots",
     "plot_schedules": "decima.show.plots",
     "poisson_arrivals": "workloads",
-    "run_episode": "simulator",
+    "run_episode": "decima.registry",
     "summary_table": "decima.evaluation.metrics",
     "train": "decima.learning:train_policy",
     "tune": "decima.evaluation.tuning",

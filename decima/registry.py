@@ -10,7 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
-from decima import policy as policies  # its names are imported on first use
+import simulator  # its names, and those of decima.policy, are imported on first use
+from decima import policy as policies
 from decima.schedulers.base import Decide, FunctionScheduler, Kind, Scheduler, SchedulerError
 from decima.schedulers.entries import ENTRIES, PARAMETERS, SCHEDULERS, WITH_BASE, signature
 from workloads.errors import did_you_mean, is_custom
@@ -19,11 +20,14 @@ if TYPE_CHECKING:
     from decima.policy.policy import Policy
     from decima.policy.scheduler import Actor, NeuralScheduler
     from decima.schedulers.guarantees import Guarantees
+    from simulator.cluster.config import ClusterConfig
     from simulator.cluster.episode import DecidesStages
+    from simulator.cluster.record import EpisodeRecord
+    from workloads.arrivals import JobSequence
 
 __all__ = [
     "ANY_POLICY", "FALLBACK", "LEARNED", "SCHEDULERS", "UNGUARDED", "SchedulerError", "SchedulerLike",
-    "load_policy", "make_scheduler", "policy_named", "split_guarantees", "split_names",
+    "load_policy", "make_scheduler", "policy_named", "run_episode", "split_guarantees", "split_names",
 ]  # fmt: skip
 
 #: Name of the learned scheduler; ``decima:POLICY`` names its policy, too.
@@ -147,6 +151,23 @@ def load_policy(policy: str | Path, guard: bool = True) -> NeuralScheduler:
     except OSError as error:
         raise PolicyFileError(f"{path}: {error.strerror}") from None
     return policies.NeuralScheduler(_actor(path, changed_ns), guard=guard)
+
+
+def run_episode(config: ClusterConfig, sequence: JobSequence, scheduler: SchedulerLike) -> EpisodeRecord:
+    """Run a sequence of jobs under a scheduler, see ``simulator.run_episode``.
+
+    Args:
+        config: the cluster.
+        sequence: the jobs and their arrival times.
+        scheduler: name, object, class or function of an observation, see ``make_scheduler``. Schedulers that draw
+            random numbers use the seed of the sequence.
+
+    Raises:
+        ConfigError: an argument has a wrong type, or no executor class can run some stage.
+        SchedulerError: there is no such scheduler, or it cannot be built.
+        SchedulingError: a decision cannot be carried out, or the episode stalls because all executors stay idle.
+    """
+    return simulator.run_episode(config, sequence, make_scheduler(scheduler, getattr(sequence, "seed", 0)))
 
 
 def policy_named(spec: str) -> str | None:

@@ -129,7 +129,7 @@ class Outside:
 class Section(BaseModel):
     """Base class of settings: immutable; unknown keys are errors."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid")
 
     #: Former name of a setting -> current name.
     RENAMED: ClassVar[Mapping[str, str]] = {}

@@ -20,7 +20,7 @@ from decima.cli.options import (
     option,
     out_option,
 )
-from decima.cli.progress import progress
+from decima.progress import progress
 
 
 @click.command(context_settings={"show_default": True})

@@ -28,8 +28,8 @@ from decima.cli.options import (
     refuse_without_effect,
     secondary,
 )
-from decima.cli.progress import PATIENCE_S, OnProgress, progress
 from decima.evaluation import DEFAULT_SCHEDULERS, MOVING_DELAY, SCHEDULERS_THAT_PACK
+from decima.progress import PATIENCE_S, OnProgress, progress
 
 MEASURED_DELAY = (
     "Executors take {delay_s:g} s to move to another job, their start-up time in {workload}. If the jobs share one "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,17 +22,17 @@ from decima.cli.options import (
     refuse_without_effect,
     secondary,
 )
-from decima.cli.progress import PATIENCE_S, progress
 from decima.cli.train import (
     DEVICE,
     explain,
     override,
+    run_training,
     settings_source,
     show_training,
     training_command,
     training_options,
-    watch,
 )
+from decima.progress import PATIENCE_S, progress
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -203,7 +202,7 @@ def train(context: click.Context, /, device: str, **options: Any) -> None:
         device=device,
         command=training_command(context, source),
     )
-    result = watch(train_this, context, "the best heuristic", _describe)
+    result = run_training(train_this, context)
     show_training(
         result,
         _table(result),
@@ -231,18 +230,6 @@ def _compare_command(result: TrainingResult[DeepRMConfig]) -> list[str]:
     words += [] if jobs.log is None else ["--log", str(jobs.log)]
     words += ["--machines", str(grid.machines)] if grid.machines > 1 else []
     return words + (["--semantics", "deeprm"] if grid.semantics == DEEPRM else [])
-
-
-def _describe(metrics: Mapping[str, float]) -> Sequence[str]:
-    parts = []
-    if "slowdown" in metrics:
-        parts.append(f"training slowdown {metrics['slowdown']:.2f}, entropy {metrics['entropy']:.2f}")
-    if "improvement" in metrics:
-        parts.append(
-            f"validation slowdown {metrics['validation_slowdown']:.2f}, "
-            f"completion {metrics['validation_completion']:.1f} steps"
-        )
-    return parts
 
 
 def _table(result: TrainingResult[DeepRMConfig]) -> Table:

@@ -24,7 +24,7 @@ from decima.cli.options import (
     out_option,
     refuse_without_effect,
 )
-from decima.cli.progress import PATIENCE_S, progress
+from decima.progress import PATIENCE_S, progress
 
 if TYPE_CHECKING:
     pass

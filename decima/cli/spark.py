@@ -22,7 +22,7 @@ from decima.cli.options import (
     option,
     out_option,
 )
-from decima.cli.progress import PATIENCE_S, progress
+from decima.progress import PATIENCE_S, progress
 
 
 @click.group(cls=Commands)

@@ -26,7 +26,6 @@ from decima.cli.options import (
     workload_named,
     workload_options,
 )
-from decima.cli.progress import progress
 from workloads.display import visible
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from decima.learning.cluster.config import TrainingConfig
-    from decima.learning.metrics import IterationReport, TrainingResult
+    from decima.learning.metrics import TrainingResult
     from decima.settings import RunConfig, Section
 
 DEFAULT_RECIPE = "batch"
@@ -142,13 +141,11 @@ def train(context: click.Context, /, device: str, workers: int | str | None, **o
     from decima.learning.cluster.train import train_policy
     from decima.workers import available_cpus
 
-    against, note = (
-        "tuned weighted fair",
+    note = (
         "tuned-weighted-fair has the best alpha of each sequence, known only in hindsight; ± is half a 95 % confidence "
-        "interval (Student's t) of paired differences.",
+        "interval (Student's t) of paired differences."
     )
     if config.settings is not None:
-        against = f"{config.validation.against} over the settings"
         note = (
             "The kept policy is the best on average among policies without a significant loss in any setting."
         )
@@ -162,7 +159,7 @@ def train(context: click.Context, /, device: str, workers: int | str | None, **o
         workers=workers or available_cpus(),
         command=training_command(context, source),
     )
-    result = watch(train_this, context, against, partial(_describe, config))
+    result = run_training(train_this, context)
     show_training(
         result,
         _table(result) if config.settings is None else _grid_table(result),
@@ -171,22 +168,6 @@ def train(context: click.Context, /, device: str, workers: int | str | None, **o
         _compare_command(result),
         context,
     )
-
-
-def _describe(config: TrainingConfig, metrics: Mapping[str, float]) -> Sequence[str]:
-    """Describe the metrics of an iteration, or of an epoch of behaviour cloning, as text."""
-    from decima.learning.metrics import validation_metric
-
-    parts = []
-    if "mean_jct_s" in metrics:
-        parts.append(f"training JCT {metrics['mean_jct_s']:.1f} s, entropy {metrics.get('entropy', 0):.2f}")
-    if "validation_change_mean" in metrics:
-        parts.append(f"validation change {metrics['validation_change_mean']:+.1%} on average")
-    elif "improvement" in metrics:
-        reward = config.cluster.reward
-        objective = {"jct": "JCT", "makespan": "makespan"}.get(reward, f"cost by {reward}")
-        parts.append(f"validation {objective} {metrics[validation_metric(reward)]:.1f} s")
-    return parts
 
 
 def _table(result: TrainingResult[TrainingConfig]) -> Table:
@@ -297,60 +278,18 @@ def explain(settings: Section, source: object, metrics: Mapping[str, str]) -> No
         console.print()
 
 
-def watch(
-    train: Callable[..., TrainingResult[Config]],
-    context: click.Context,
-    against: str,
-    describe: Callable[[Mapping[str, float]], Sequence[str]],
+def run_training(
+    train: Callable[[], TrainingResult[Config]], context: click.Context
 ) -> TrainingResult[Config]:
-    """Run a training and show its progress; Ctrl-C before the first iteration ends the program.
-
-    ``train`` takes the callbacks ``on_iteration`` and ``on_progress``; ``describe`` returns texts for metrics of an
-    iteration, and ``against`` names the reference scheduler.
-    """
+    """Run a training, which shows its progress; Ctrl-C before the first iteration ends the program."""
     from decima.learning.loop import CONFIG
-    from decima.settings import TRAINING, VALIDATION
 
-    def versus(improvement: float) -> str:
-        return f"{abs(improvement):.1%} {'better' if improvement >= 0 else 'worse'} than {against}"
-
-    now = ("", 0, 0)  # the current phase
     try:
-        with progress() as update:
-
-            def on_iteration(report: IterationReport) -> None:
-                nonlocal now
-                parts, note = [_place(report), *describe(report.metrics)], ""
-                is_validated = "improvement" in report.metrics
-                if is_validated:
-                    parts[-1] += f", {versus(report.metrics['improvement'])}"
-                if report.iteration >= 0:
-                    note = f"best: {versus(report.improvement)}"
-                    parts.append(note)
-                if now[0] == TRAINING:
-                    now = (TRAINING, report.iteration, report.iterations)
-                update(*now, note=note, line="; ".join(parts), now=is_validated)
-
-            def on_progress(phase: str, done: int, total: int) -> None:
-                nonlocal now
-                if phase == VALIDATION:
-                    update(phase, done, total, within=True)
-                    return
-                begins, now = phase != now[0], (phase, done, total)
-                if begins or phase != TRAINING:  # iterations print their own lines
-                    update(*now)
-
-            return train(on_iteration=on_iteration, on_progress=on_progress)
+        return train()
     except KeyboardInterrupt:
         if not (context.params["out"] / CONFIG).exists():
             raise
         end(f"interrupted before the first iteration; {_how_to_resume(context)}", INTERRUPTED)
-
-
-def _place(report: IterationReport) -> str:
-    if report.iteration >= 0:
-        return f"{report.iteration}/{report.iterations}"
-    return f"{-report.iteration} {'epoch' if report.iteration == -1 else 'epochs'} of behaviour cloning left"
 
 
 def _how_to_resume(context: click.Context) -> str:

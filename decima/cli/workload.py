@@ -27,7 +27,7 @@ from decima.cli.options import (
     option,
     with_options,
 )
-from decima.cli.progress import PATIENCE_S, progress
+from decima.progress import PATIENCE_S, progress
 from workloads.display import count_text
 from workloads.errors import number_in
 

@@ -99,6 +99,16 @@ class Comparison:
         ['fifo', 'fair']
     """
 
+    conditions: Conditions
+    schedulers: dict[str, str]
+    policy: str | None
+    alphas: tuple[float, ...]
+    shown: tuple[str, ...]
+    compared_by: str
+    kinds: dict[str, Kind]
+    misfits: dict[str, list[str]]
+    training_seeds: range
+
     def __init__(
         self,
         conditions: Conditions,

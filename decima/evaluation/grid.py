@@ -277,6 +277,14 @@ class GridComparison:
         load 1.3   4.7    11.8
     """
 
+    grid: GridConfig
+    conditions: Mapping[str, GridJobs]
+    sets: int
+    seed: int
+    heuristics: tuple[str, ...]
+    networks: dict[str, Path]
+    schedulers: tuple[str, ...]
+
     def __init__(
         self,
         grid: GridConfig,

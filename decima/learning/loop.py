@@ -111,6 +111,9 @@ class TrainingLoop(ABC, Generic[Config]):
     #: Name of the policy among the schedulers of results.
     NAME: str
 
+    config: Config
+    out: Path
+    command: str
     networks: nn.ModuleDict
     optimisers: dict[str, torch.optim.Optimizer]
     kept: nn.Module

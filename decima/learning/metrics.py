@@ -135,7 +135,7 @@ class Validation:
     metrics: Mapping[str, float]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TrainingResult(Generic[Config]):
     """Result of a training run.
 
@@ -155,6 +155,12 @@ class TrainingResult(Generic[Config]):
     results: Mapping[str, Any]
     interrupted: bool
     cpu_s: float
+
+    def __repr__(self) -> str:
+        against = (
+            f"improvement {self.improvement:.1%} in {self.best_iteration} of {self.iteration} iterations"
+        )
+        return f"TrainingResult({self.policy_file}: {against}, {self.cpu_s / 60:.1f} min of CPU time)"
 
 
 def read_metrics(path: str | Path) -> list[dict[str, float]]:

@@ -6,7 +6,7 @@ A policy file stores the configuration with the weights, so that the policy runs
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -55,7 +55,7 @@ class Feature(BaseModel):
         log: whether to compress the feature by the logarithm.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid")
 
     name: FeatureName
     scale: float = Field(default=1.0, gt=0, allow_inf_nan=False, strict=True)
@@ -127,7 +127,7 @@ class PolicyConfig(BaseModel):
             stage is worth a move; see ``decima.policy.compiled.graphs``. Masked choices are not trained.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid")
 
     stage_features: tuple[Feature, ...] = Field(min_length=1, max_length=64)
     job_features: tuple[Feature, ...] = Field(default=(), max_length=64)

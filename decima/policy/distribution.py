@@ -10,7 +10,7 @@ import math
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -66,7 +66,7 @@ class Distribution(BaseModel):
         absent: largest share of the executors that a capacity schedule takes away.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid")
 
     arrivals: Literal["batch", "stream", "both"]
     objective: str | None = None

@@ -298,6 +298,8 @@ class Encoder(nn.Module, ABC):
         config: configuration of the policy; embeddings have width ``config.embedding``.
     """
 
+    config: PolicyConfig
+
     def __init__(self, config: PolicyConfig) -> None:
         super().__init__()
         self.config = config
@@ -388,6 +390,9 @@ class StageHead(nn.Module, ABC):
             of stage, job and cluster (with a graph).
     """
 
+    config: PolicyConfig
+    width: int
+
     def __init__(self, config: PolicyConfig, width: int) -> None:
         super().__init__()
         self.config = config
@@ -410,6 +415,9 @@ class LimitHead(nn.Module, ABC):
         width: number W of inputs for a job: its features (with a shortcut or without a graph), and the embeddings
             of job and cluster (with a graph); as in ``StageHead`` if limits are per stage.
     """
+
+    config: PolicyConfig
+    width: int
 
     def __init__(self, config: PolicyConfig, width: int) -> None:
         super().__init__()

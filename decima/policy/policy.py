@@ -69,6 +69,11 @@ class Policy(nn.Module):
         PartError: a custom part cannot be loaded.
     """
 
+    config: PolicyConfig
+    networks: nn.ModuleDict
+    encoder: Encoder | None
+    custom_parts: dict[str, nn.Module]
+
     def __init__(self, config: PolicyConfig, seed: int = 0) -> None:
         super().__init__()
         self.config = config
@@ -85,8 +90,8 @@ class Policy(nn.Module):
                 if weight and name in self.networks:
                     for parameter in self._network(name)[-1].parameters():
                         nn.init.zeros_(parameter)
-            self.custom_parts: dict[str, nn.Module] = {}
-            self.encoder: Encoder | None = self._custom_part("encoder", Encoder, config)
+            self.custom_parts = {}
+            self.encoder = self._custom_part("encoder", Encoder, config)
             for name, base in (("stage_head", StageHead), ("limit_head", LimitHead)):
                 self._custom_part(name, base, config, config.head_inputs[name])
         if config.graph and self.encoder is None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from decima import policy as policies  # its names are imported on first use
 from decima.policy.compiled import layers
 from decima.policy.compiled.features import FEATURES, make_columns
 from decima.policy.compiled.graphs import (
@@ -38,6 +40,9 @@ from simulator.cluster.observation import Decision, Observation, PerJob
 from workloads.arrivals import RandomStream, random_stream
 from workloads.errors import PolicyFileError, is_custom
 from workloads.job import JobProfile
+
+if TYPE_CHECKING:
+    from decima.policy.policy import Policy
 
 __all__ = ["Actor", "Choices", "Featurizer", "NetworkChoice", "NeuralScheduler", "kind_of", "make_rule"]
 
@@ -155,12 +160,34 @@ class NeuralScheduler:
         probability: joint probability of stage and limit of the last decision; NaN if there was no choice.
     """
 
+    policy: InferenceNetwork
+    kind: Kind
+    sample_seed: int | None
+    num_guarded: int
+    probability: float
+
     def __init__(self, policy: InferenceNetwork, sample_seed: int | None = None, guard: bool = True) -> None:
         self.policy = policy
         self.kind = kind_of(policy.config, policy.arrays)
         self.sample_seed = sample_seed
         self._featurizer = Featurizer(policy.config, guard=guard)
         self._begin()
+
+    @cached_property
+    def network(self) -> Policy:
+        """The policy as a PyTorch module (``torch.nn.Module``) that this scheduler alone has.
+
+        From the first use on, the scheduler decides with the weights of this module, so that changes of the weights
+        have an effect. The module takes the graphs that ``graph`` returns.
+        """
+        network = policies.Policy(self.policy.config)
+        network.take({name: array.copy() for name, array in self.policy.arrays.items()})
+        self.policy = network
+        return network
+
+    def graph(self, observation: Observation) -> Graphs:
+        """Return the graph of an observation, the input of the network."""
+        return self._featurizer.graph(observation)
 
     def reset(self, config: ClusterConfig) -> None:
         """Start an episode."""
@@ -203,6 +230,8 @@ class Featurizer:
     Raises:
         PartError: a custom feature cannot be loaded.
     """
+
+    config: PolicyConfig
 
     def __init__(
         self,
@@ -402,6 +431,11 @@ class Actor:
         config: configuration of the policy.
         arrays: float32 weights, with names and shapes as in ``PolicyConfig.array_shapes``.
     """
+
+    config: PolicyConfig
+    arrays: dict[str, NDArray[np.float32]]
+    network: layers.NetworkArrays
+    packed: tuple[Any, ...]
 
     def __init__(self, config: PolicyConfig, arrays: Mapping[str, NDArray[np.float32]]) -> None:
         self.config = config

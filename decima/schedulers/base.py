@@ -53,9 +53,9 @@ class Scheduler(ABC):
     #: Whether executors stay with their job while the job has a stage for them: if the ``source`` has a ``next_stage``,
     #: the decision is ``all_offered`` to this stage. The engine then makes these decisions itself, which is faster. In
     #: a subclass that overrides ``decide`` or ``next_stage``, the default is False again.
-    keeps_executors = False
+    keeps_executors: bool = False
     #: Kind of the scheduler. The best heuristic of a comparison is its best scheduler that is no network.
-    kind = Kind.RULE
+    kind: Kind = Kind.RULE
 
     #: Method that returns ``decide`` as a compiled rule, with which the engine decides by itself, see
     #: ``simulator.cluster.engine.rule``; None without such a rule. In a subclass that overrides ``decide`` or

@@ -42,9 +42,11 @@ class CarbonAware(Scheduler):
         base: the other scheduler; by default ``srpt``.
     """
 
+    base: DecidesStages
+
     def __init__(self, base: DecidesStages | None = None) -> None:
         self.base = Srpt() if base is None else base
-        self.kind = getattr(self.base, "kind", Kind.RULE)
+        self.kind: Kind = getattr(self.base, "kind", Kind.RULE)
         self._cluster: BaseCluster | None = None
         self._expected: tuple[float, int] | None = None
         self._committed = 0

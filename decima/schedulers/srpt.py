@@ -54,6 +54,8 @@ class Srpt(Scheduler):
         TypeError: unknown constant.
     """
 
+    constants: Constants
+
     def __init__(self, jitter: float = 0.0, **constants: float) -> None:
         if not jitter >= 0:
             raise ValueError(f"the jitter must not be negative, got {jitter:g}")
@@ -170,6 +172,8 @@ class TunedSrpt(Srpt):
     """
 
     kind = Kind.TUNED_RULE
+
+    weights: dict[str, float]
 
     def __init__(
         self, jitter: float = 0.0, full_effect_executors: float = FULL_EFFECT, **constants: float

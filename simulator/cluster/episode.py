@@ -79,7 +79,7 @@ def run_episode(config: ClusterConfig, sequence: JobSequence, scheduler: Decides
     if not (callable(getattr(scheduler, "decide", None)) and callable(getattr(scheduler, "reset", None))):
         raise ConfigError(
             f"scheduler must have the methods decide and reset, got {scheduler!r:.60}; "
-            "decima.make_scheduler makes a scheduler of a name or a function"
+            "decima.run_episode takes names and functions, too"
         )
     cluster = start_episode(config, sequence, scheduler)
     rule = getattr(scheduler, "engine_rule", None)

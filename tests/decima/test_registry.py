@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+import decima
 from decima import policy as policies
 from decima.policy import NeuralScheduler, load_actor, load_policy
 from decima.registry import SCHEDULERS, make_scheduler, split_names
@@ -20,7 +22,7 @@ from decima.schedulers.objectives import searched_constants
 from decima.schedulers.packing import Tetris
 from decima.schedulers.parameters import parameters
 from decima.schedulers.srpt import Srpt, TunedSrpt
-from simulator import ClusterConfig, ExecutorClass, run_episode
+from simulator import Cluster, ClusterConfig, ExecutorClass, run_episode
 from simulator.cluster.config import Knowledge
 from tests.cases import cases
 from tests.decima.conftest import save_small_policy
@@ -48,6 +50,40 @@ def test_policies_and_parameters_have_names(policy: Path, shipped: dict[str, Pat
     text = "fifo, srpt:price_in_batch=1,useful_multiple=2,decima:tpch-batch,guard=off,fair"
     parts = ["fifo", "srpt:price_in_batch=1,useful_multiple=2", "decima:tpch-batch,guard=off", "fair"]
     assert split_names(text) == parts
+
+
+def test_an_episode_takes_a_name_an_object_a_class_and_a_function() -> None:
+    sequence = conditions().sequence(3)
+    forms = ("srpt", Srpt(), Srpt, Srpt().decide)
+    completions = [decima.run_episode(CLUSTER, sequence, scheduler).completion_ms.tolist() for scheduler in forms]
+    assert completions == [completions[0]] * 4
+    seeds = [
+        decima.run_episode(CLUSTER, replace(sequence, seed=seed), "random").completion_ms.tolist() for seed in (3, 3, 4)
+    ]
+    assert seeds[0] == seeds[1] != seeds[2]
+    with pytest.raises(SchedulerError, match="unknown scheduler 'sprt'"):
+        decima.run_episode(CLUSTER, sequence, "sprt")
+
+
+def test_the_network_of_a_policy_is_a_module_with_which_it_decides(policy: Path) -> None:
+    scheduler, other = decima.load_policy(policy), decima.load_policy(policy)
+    before = decima.run_episode(CLUSTER, conditions().sequence(3), scheduler)
+    assert isinstance(scheduler.network, torch.nn.Module)
+    after = decima.run_episode(CLUSTER, conditions().sequence(3), scheduler)
+    assert after.completion_ms.tolist() == before.completion_ms.tolist()
+    observation = Cluster(CLUSTER, conditions().sequence(3)).observe()
+    stages, limits = scheduler.network.probabilities(scheduler.graph(observation))
+    assert stages.sum().item() == pytest.approx(1)
+    assert len(limits) == observation.num_schedulable
+    assert stages.argmax() == scheduler.decide(observation).stage
+
+    with torch.no_grad():
+        for parameter in scheduler.network.parameters():
+            parameter.neg_()
+    changed = decima.run_episode(CLUSTER, conditions().sequence(3), scheduler)
+    assert changed.completion_ms.tolist() != before.completion_ms.tolist()
+    unchanged = decima.run_episode(CLUSTER, conditions().sequence(3), other)
+    assert unchanged.completion_ms.tolist() == before.completion_ms.tolist()
 
 
 def _weights(scheduler: Any) -> list[float]:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -176,10 +176,13 @@ _FIELDS: dict[str, Any] = {
     **{name: _declared(ClusterConfig, quantity) for name, quantity in DRAWN.items()},
     **{name: _declared(ArrivalPattern, quantity) for name, quantity in PATTERN.items()},
 }
-_Quantities: Any = create_model("_Quantities", __base__=Section, **_FIELDS)
+if TYPE_CHECKING:
+    _Quantities = Section
+else:
+    _Quantities = create_model("_Quantities", __base__=Section, **_FIELDS)
 
 
-class SettingsSection(_Quantities):  # type: ignore[misc]
+class SettingsSection(_Quantities):
     """Distribution of settings, instead of ``cluster`` and ``workload``; each sequence draws one by its seed.
 
     A quantity is a number, or exactly one of ``uniform: [a, b]``, ``log_uniform: [a, b]`` and ``one_of: [a, b, ..]``;

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
@@ -40,6 +41,7 @@ from decima.learning.cluster.validation import (
     reference_row,
     scheduler_ms,
 )
+from decima.learning.display import training_progress
 from decima.learning.loop import CONFIG, TrainingLoop, check_resumable
 from decima.learning.metrics import (
     CLUSTER_METRICS,
@@ -59,7 +61,6 @@ from decima.settings import (
     Progress,
     TrainingError,
     check_overrides,
-    silent,
 )
 from workloads.arrivals import RandomStream, random_stream
 from workloads.errors import PolicyFileError, is_custom
@@ -89,8 +90,12 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
         average: exponential moving average of the policy's weights, which is less noisy; it is validated and saved.
     """
 
-    METRICS = CLUSTER_METRICS
-    NAME = "decima"
+    policy: Policy
+    average: Policy
+    advantages: Advantages
+
+    METRICS: Mapping[str, str] = CLUSTER_METRICS
+    NAME: str = "decima"
 
     def _build(self) -> None:
         config = self.config
@@ -354,7 +359,7 @@ def _make_algorithm(update: UpdateSection) -> Reinforce:
 
 def train_policy(
     config: TrainingConfig | str | Path | None,
-    out: str | Path,
+    out: str | Path | None = None,
     *,
     workload: str | Path | Mapping[str, Any] | None = None,
     overrides: Sequence[str] = (),
@@ -363,7 +368,7 @@ def train_policy(
     workers: int | str = 1,
     command: str = "",
     on_iteration: Callable[[IterationReport], None] | None = None,
-    on_progress: Progress = silent,
+    on_progress: Progress | None = None,
     **settings: Any,
 ) -> TrainingResult[TrainingConfig]:
     """Train a policy, as ``decima train`` does.
@@ -374,7 +379,7 @@ def train_policy(
     Args:
         config: settings, name of a recipe such as ``quick``, or path of a YAML file; None for the settings in the
             folder of a run to resume.
-        out: folder of the run.
+        out: folder of the run; by default a new one in the current folder, such as ``quick-policy``.
         workload: workload instead of that of ``config``: ``tpch``, ``synthetic``, a workload file, or a folder of the
             published TPC-H profiles; or a dictionary of some keys of the section ``workload``.
         overrides: texts that replace settings of ``config``, such as ``"iterations=20"``.
@@ -383,7 +388,8 @@ def train_policy(
         workers: workers that run episodes, see ``check_workers``; they do not change the results.
         command: command line, saved in the policy file.
         on_iteration: called for the initial policy, and after each epoch of behaviour cloning and each iteration.
-        on_progress: progress callback, called with the name of the phase, the finished part and the total.
+        on_progress: progress callback, called with the name of the phase, the finished part and the total; by default
+            progress is shown on stderr. ``decima.settings.silent`` shows nothing.
         settings: other settings of ``config`` by their keys, such as ``iterations=20``; of a section a dictionary, as
             in ``cluster={"executors": 20}``.
 
@@ -395,12 +401,17 @@ def train_policy(
         Exception: see ``TrainingLoop``.
 
     Examples:
-        >>> from decima.learning import train_policy
-        >>> result = train_policy("quick", "my-policy")  # doctest: +SKIP
-        >>> result.policy_file  # doctest: +SKIP
-        PosixPath('my-policy/policy.npz')
+        >>> import decima
+        >>> result = decima.train("quick", "my-policy", iterations=20)  # doctest: +SKIP
+        >>> decima.compare("fair,decima", checkpoint=result.policy_file)  # doctest: +SKIP
     """
     check_overrides(overrides)
+    if out is None:
+        if resume:
+            raise TrainingError("resume needs the folder of the run, out")
+        out = _new_folder(
+            "policy" if isinstance(config, TrainingConfig) else f"{Path(config or '').stem}-policy"
+        )
     if resume:
         check_resumable(Path(out))
     if isinstance(workload, Mapping):
@@ -412,4 +423,30 @@ def train_policy(
     elif overrides or settings:
         raise TrainingError("workload, overrides and settings need the name of a recipe or a file as config")
     training = ClusterTraining(config, out, resume=resume, device=device, workers=workers, command=command)
-    return training.run(on_iteration, on_progress)
+    if on_progress is not None:
+        return training.run(on_iteration, on_progress)
+    against = "tuned weighted fair"
+    if config.settings is not None:
+        against = f"{config.validation.against} over the settings"
+    with training_progress(against, partial(_describe, config), on_iteration) as callbacks:
+        return training.run(*callbacks)
+
+
+def _describe(config: TrainingConfig, metrics: Mapping[str, float]) -> Sequence[str]:
+    """Describe the metrics of an iteration, or of an epoch of behaviour cloning, as text."""
+    parts = []
+    if "mean_jct_s" in metrics:
+        parts.append(f"training JCT {metrics['mean_jct_s']:.1f} s, entropy {metrics.get('entropy', 0):.2f}")
+    if "validation_change_mean" in metrics:
+        parts.append(f"validation change {metrics['validation_change_mean']:+.1%} on average")
+    elif "improvement" in metrics:
+        reward = config.cluster.reward
+        objective = {"jct": "JCT", "makespan": "makespan"}.get(reward, f"cost by {reward}")
+        parts.append(f"validation {objective} {metrics[validation_metric(reward)]:.1f} s")
+    return parts
+
+
+def _new_folder(name: str) -> Path:
+    """Return the path of a folder that does not exist, with a number after its name if necessary."""
+    names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+    return next(path for path in map(Path, names) if not path.exists())

@@ -23,6 +23,7 @@ from decima.evaluation.metrics import compare_metrics
 from decima.learning import metrics
 from decima.learning.cluster.clone import clone_epochs
 from decima.learning.cluster.reinforce import policy_gradient
+from decima.learning.display import training_progress
 from decima.learning.grid.config import RECIPES, DeepRMConfig
 from decima.learning.grid.rollout import (
     BASELINES,
@@ -46,7 +47,7 @@ from decima.policy.grid import (
 )
 from decima.policy.grid_config import read_about
 from decima.schedulers.grid import GridScheduler, ShortestJobFirst
-from decima.settings import Progress, TrainingError, read_settings, silent
+from decima.settings import Progress, TrainingError, read_settings
 from simulator.grid.grid import Grid
 from simulator.grid.record import GridRecord
 from workloads.arrivals import RandomStream, random_stream
@@ -72,8 +73,8 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
         TrainingError: there are no jobs, or see ``TrainingLoop``.
     """
 
-    METRICS = metrics.GRID_METRICS
-    NAME = "deeprm"
+    METRICS: Mapping[str, str] = metrics.GRID_METRICS
+    NAME: str = "deeprm"
 
     def _build(self) -> None:
         config, update = self.config, self.config.update
@@ -361,7 +362,7 @@ def train_on_grid(
     device: str = "cpu",
     command: str = "",
     on_iteration: Callable[[IterationReport], None] | None = None,
-    on_progress: Progress = silent,
+    on_progress: Progress | None = None,
 ) -> TrainingResult[DeepRMConfig]:
     """Train a policy on DeepRM's grid, as ``decima deeprm train`` does.
 
@@ -370,7 +371,8 @@ def train_on_grid(
         out: folder of the run, see ``TrainingLoop``.
         overrides: texts that replace settings of a recipe or file, such as ``"jobs.load=0.7"``.
 
-    Other arguments are those of ``TrainingLoop`` and its method ``run``.
+    Other arguments are those of ``TrainingLoop`` and its method ``run``; without ``on_progress``, progress is shown on
+    stderr.
 
     Raises:
         TrainingError: the settings are malformed; or see ``GridTraining``.
@@ -387,4 +389,19 @@ def train_on_grid(
     elif overrides:
         raise TrainingError("overrides need the name of a recipe or a file as config")
     training = GridTraining(config, out, resume=resume, device=device, command=command)
-    return training.run(on_iteration, on_progress)
+    if on_progress is not None:
+        return training.run(on_iteration, on_progress)
+    with training_progress("the best heuristic", _describe, on_iteration) as callbacks:
+        return training.run(*callbacks)
+
+
+def _describe(metrics: Mapping[str, float]) -> Sequence[str]:
+    parts = []
+    if "slowdown" in metrics:
+        parts.append(f"training slowdown {metrics['slowdown']:.2f}, entropy {metrics['entropy']:.2f}")
+    if "improvement" in metrics:
+        parts.append(
+            f"validation slowdown {metrics['validation_slowdown']:.2f}, "
+            f"completion {metrics['validation_completion']:.1f} steps"
+        )
+    return parts

@@ -17,7 +17,7 @@ from workloads import write_workload
 def _in_a_new_folder_where_no_time_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stop the clock of progress messages, so that they do not depend on the load of the machine."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("decima.cli.progress.time", SimpleNamespace(monotonic=lambda: 0.0))
+    monkeypatch.setattr("decima.progress.time", SimpleNamespace(monotonic=lambda: 0.0))
 
 
 @pytest.fixture

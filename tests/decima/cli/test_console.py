@@ -15,11 +15,12 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.table import Table
 
-from decima.cli import console, progress as progress_module
+from decima import progress as progress_module
+from decima.cli import console
 from decima.cli.console import Commands, OneLineErrors, command_line, end, make_console, report
 from decima.cli.options import SecondaryOption
-from decima.cli.progress import progress
 from decima.outputs import OutputError
+from decima.progress import progress
 from decima.show.tables import Report
 from tests.cases import cases
 from tests.decima.cli.commands import assert_one_line_error, succeeded
@@ -204,7 +205,7 @@ def test_a_command_that_will_take_long_says_so_soon(clock: SimpleNamespace, caps
 def test_a_long_step_is_not_silent(clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     said: Queue[str] = Queue()
     monkeypatch.setattr(progress_module, "LOOK_S", 0.01)
-    monkeypatch.setattr(progress_module.click, "echo", lambda line, err: said.put(line))
+    monkeypatch.setattr(progress_module, "print", lambda line, **_: said.put(line), raising=False)
     with progress(progress_module.PATIENCE_S) as update:
         update("one", 0, 1)
         clock.now_s += 4.9

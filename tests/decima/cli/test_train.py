@@ -154,7 +154,7 @@ def test_the_line_of_an_iteration_says_how_long_the_later_ones_take(
     train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times = itertools.count(0.0, 100.0)
-    monkeypatch.setattr("decima.cli.progress.time", SimpleNamespace(monotonic=lambda: next(times)))
+    monkeypatch.setattr("decima.progress.time", SimpleNamespace(monotonic=lambda: next(times)))
     sets = ("--set", "iterations=3", "--set", "validation.every=1")
     lines = succeeded(train("--config", "small.yaml", *sets, "--out", "out")).stderr.splitlines()
     left = {line.split(";")[0]: line.endswith(" left") for line in lines if "validation JCT" in line}

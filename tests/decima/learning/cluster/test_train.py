@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+import decima
 from decima.evaluation.fit import evaluation_setting, misfits
 from decima.learning.cluster.advantages import Advantages
 from decima.learning.cluster.config import TrainingConfig, read_config
@@ -30,7 +31,7 @@ from decima.learning.loop import CARD, CHECKPOINT, POLICY
 from decima.learning.metrics import IterationReport, TrainingResult, read_metrics
 from decima.learning.resume import load_checkpoint
 from decima.policy import NeuralScheduler, Policy, PolicyFileError, load_policy, read_trained_on
-from decima.settings import TrainingError
+from decima.settings import TrainingError, silent
 from simulator import ClusterConfig, run_episode
 from tests.cases import cases
 from tests.decima.evaluation.examples import LIBRARY
@@ -65,6 +66,24 @@ def test_settings_are_keywords(tmp_path: Path) -> None:
             train_policy("quick", tmp_path / "other", **settings)
     with pytest.raises(TrainingError, match="need the name of a recipe or a file"):
         train_policy(config, tmp_path / "other", iterations=1)
+
+
+def test_a_training_without_a_folder_makes_one_and_shows_its_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "short.yaml").write_text(small(tmp_path, iterations=1).to_yaml())
+    monkeypatch.chdir(tmp_path)
+    reports: list[IterationReport] = []
+    for folder in ("short-policy", "short-policy-2"):
+        result = decima.train("short.yaml", behaviour_cloning=None, on_iteration=reports.append)
+        assert result.policy_file == Path(folder, "policy.npz")
+        assert f"TrainingResult({folder}" in repr(result)
+        assert "1/1; training JCT" in capsys.readouterr().err
+    assert [report.iteration for report in reports] == [0, 1, 0, 1]
+    decima.train("short.yaml", "silent", behaviour_cloning=None, on_progress=silent)
+    assert capsys.readouterr().err == ""
+    with pytest.raises(TrainingError, match="resume needs the folder of the run, out"):
+        decima.train("short.yaml", resume=True)
 
 
 def test_metrics_of_an_iteration_are_those_of_its_episodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,15 +1,16 @@
-"""Progress of commands: a bar on a terminal, otherwise occasional lines."""
+"""Progress of commands and trainings: a bar on a terminal, otherwise occasional lines."""
 
 from __future__ import annotations
 
 import math
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import click
+__all__ = ["PATIENCE_S", "OnProgress", "progress"]
 
 #: Duration up to which a usually fast command prints no progress without a terminal, s.
 PATIENCE_S = 15.0
@@ -43,6 +44,7 @@ def progress(patience_s: float = 0.0) -> Iterator[OnProgress]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True, markup=False, emoji=False)
+    has_bar = console.is_terminal and not console.is_jupyter
     phase, began_s, latest = _Phase("", 0), time.monotonic(), ("", 0, 0, "")
     lock, ended = threading.Lock(), threading.Event()
 
@@ -54,7 +56,7 @@ def progress(patience_s: float = 0.0) -> Iterator[OnProgress]:
 
     def print_progress(what: str, done: int, total: int, line: str) -> None:
         phase.told()
-        click.echo(f"{line or f'{what}: {done} of {total}'}{phase.left(done, total)}", err=True)
+        print(f"{line or f'{what}: {done} of {total}'}{phase.left(done, total)}", file=sys.stderr, flush=True)
 
     def print_while_waiting() -> None:
         while not ended.wait(LOOK_S):
@@ -70,7 +72,7 @@ def progress(patience_s: float = 0.0) -> Iterator[OnProgress]:
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}", markup=False),
     )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+    with Progress(*columns, console=console, transient=True, disable=not has_bar) as bars:
         bar, below = bars.add_task("", note=""), bars.add_task("", note="", visible=False)
 
         def update(
@@ -89,7 +91,7 @@ def progress(patience_s: float = 0.0) -> Iterator[OnProgress]:
                 phase = _Phase(what, done)
             if not within:
                 phase.advance(done)
-            if console.is_terminal:
+            if has_bar:
                 this = below if within else bar
                 if begins or (within and done == 0):
                     bars.reset(this)
@@ -101,7 +103,7 @@ def progress(patience_s: float = 0.0) -> Iterator[OnProgress]:
                     if is_long(done, total) and (begins or now or phase.is_quiet):
                         print_progress(what, done, total, line)
 
-        if not console.is_terminal:
+        if not has_bar:
             threading.Thread(target=print_while_waiting, daemon=True).start()
         try:
             yield update
