@@ -162,6 +162,27 @@ def test_pages_are_read_in_minutes() -> None:
     assert {page.name: count for page, count in words.items() if count > limits[page]} == {}
 
 
+#: A word that a reader searches for -> page of the guides whose title or first paragraph has it.
+LANDING = {
+    "GNN": "network",
+    "PyG": "network",
+    "Gantt": "report",
+    "event log": "event-logs",
+    "networkx": "jobs",
+    "Gymnasium": "environments",
+    "deadline": "objectives",
+    "reward": "reward",
+    "shadow": "spark-shadow",
+}
+
+
+@pytest.mark.parametrize(("word", "page"), LANDING.items())
+def test_a_search_leads_to_the_page_that_answers_it(word: str, page: str) -> None:
+    """The website's search ranks titles first."""
+    title, paragraph = (DOCS / "guides" / f"{page}.md").read_text().split("\n\n")[:2]
+    assert word.lower() in f"{title} {paragraph}".lower()
+
+
 def test_no_value_cuts_a_paragraph() -> None:
     """In Markdown, a comment at the beginning of a line begins a new paragraph."""
     assert [page for page in (README, *DOCS.rglob("*.md")) if "\n<!-- value" in page.read_text()] == []
