@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from decima.evaluation.options import compare, make_conditions
     from decima.evaluation.tuning import tune
     from decima.learning import train_policy as train
-    from decima.registry import load_policy, make_scheduler, run_episode
+    from decima.registry import make_scheduler, run_episode
+    from decima.registry.policies import load_policy
     from decima.schedulers import Scheduler
     from decima.show.plots import plot_dag, plot_schedule, plot_schedules
     from simulator import ClusterConfig, Decision
@@ -77,7 +78,7 @@ _PLACES = {
     "Scheduler": "decima.schedulers",
     "batch_arrivals": "workloads",
     "compare": "decima.evaluation.options",
-    "load_policy": "decima.registry",
+    "load_policy": "decima.registry.policies",
     "make_conditions": "decima.evaluation.options",
     "make_scheduler": "decima.registry",
     "mean_interval": "decima.evaluation.metrics",

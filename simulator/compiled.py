@@ -21,7 +21,7 @@ With ``NUMBA_DISABLE_JIT=1`` nothing is compiled, and all code runs as plain Pyt
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -177,7 +177,7 @@ class _Library(JITCodeLibrary):
 def _cache_code(dispatcher: Any, source: Path) -> None:
     """Cache the code that a dispatcher compiles, until a file in the folder of its source changes."""
     kept, compile_one = dispatcher._cache, dispatcher.compile
-    kept._cache_file = file = _CacheFile(kept.cache_path, kept._impl.filename_base, _digest(source.parent))
+    kept._cache_file = file = _CacheFile(kept.cache_path, kept._impl.filename_base, digest(source.parent))
     save_overload, lock = kept.save_overload, str(Path(kept.cache_path, f"{source.stem}.lock"))
 
     def compile_in_turn(signature: Any) -> Any:
@@ -242,39 +242,9 @@ def _alone_with(path: str) -> Iterator[None]:
 
 
 @cache
-def _digest(folder: Path) -> bytes:
+def digest(folder: Path) -> bytes:
     """Return a digest of the sources in a folder."""
     sources = hashlib.sha256()
     for path in sorted(folder.glob("*.py")):
         sources.update(path.read_bytes())
     return sources.digest()
-
-
-@compiled
-def _nothing():
-    pass
-
-
-def _marker(part: str, packages: Iterable[Path]) -> Path | None:
-    """Return the file that marks a part of the program as compiled; None without a compiler or a cache."""
-    folder = getattr(getattr(_nothing, "_cache", None), "cache_path", None)
-    if folder is None:
-        return None
-    folders = sorted({file.parent for package in packages for file in package.rglob("*.py")})
-    target = repr((part, numba.__version__, _nothing.targetctx.codegen().magic_tuple()))
-    stamp = hashlib.sha256(b"".join([*map(_digest, folders), target.encode()])).hexdigest()
-    return Path(folder, f"{stamp[:32]}.compiled")
-
-
-def is_compiled(part: str, packages: Iterable[Path]) -> bool:
-    """Return whether ``mark_compiled`` was called for a part, with the same sources, Numba version and processor."""
-    marker = _marker(part, packages)
-    return marker is None or marker.exists()
-
-
-def mark_compiled(part: str, packages: Iterable[Path]) -> None:
-    """Mark a part of the program as cached, until a source of ``packages``, Numba or the processor changes."""
-    marker = _marker(part, packages)
-    with suppress(OSError):
-        if marker is not None:
-            marker.touch()

@@ -27,7 +27,7 @@ ALLOWED: dict[str, dict[str, str]] = {
     "workloads/sources/alibaba.py": {"pd.read_csv(BytesIO(block)": CHECKED},
     "simulator/cluster/times_alone.py": {"SHIPPED.read_text(": SHIPPED},
     "simulator/cluster/alone_cache.py": {"(folder / name).read_bytes()": SOURCES, "path.read_bytes()": SOURCES},
-    "decima/schedulers/entries.py": {"Path(__file__).parent.joinpath": SOURCES},
+    "decima/schedulers/listing.py": {"Path(__file__).parent.joinpath": SOURCES},
     "decima/schedulers/objectives.py": {"Path(__file__).with_name('atc_tuned.json')": SHIPPED},
     "decima/schedulers/srpt_weights.py": {"Path(__file__).with_name('srpt_tuned.json')": SHIPPED},
     "workloads/spark/compression.py": {"gzip.GzipFile(fileobj=stream": CHECKED},

@@ -23,11 +23,11 @@ from .job import (
 from .scaling import scaled, simplified, uniform_memory
 from .sources.alibaba import read_alibaba
 from .sources.carbon import open_signal, read_signal, synthetic_signal
-from .sources.open import open_workload
+from .sources.open import embedded_workload, open_workload
 from .sources.published_tpch import load_tpch, load_tpch_job
 from .sources.swf import SwfLog, read_swf, read_swf_workload, swf_jobs
 from .sources.synthetic import random_dag, synthetic_profiles
-from .sources.tpch import embedded_tpch, embedded_workload
+from .sources.tpch import embedded_tpch
 from .sources.wfcommons import read_wfcommons
 from .sources.workload_file import Workload, read_workload
 from .sources.workload_writer import write_workload

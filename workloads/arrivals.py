@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from workloads.attributes import NO_ATTRIBUTES, JobAttributes, Tenant, tenants_of
 from workloads.display import count_text
 from workloads.errors import LONGEST_MS, check_all, check_instance, check_number, check_whole
 from workloads.job import MOST_TASKS, JobProfile, WorkloadError
 
 if TYPE_CHECKING:
+    from workloads.attributes import JobAttributes, Tenant
     from workloads.drift import Drift
 
 __all__ = [
@@ -172,23 +172,12 @@ class JobSequence:
         object.__setattr__(self, "library", library or tuple(dict.fromkeys(self.profiles)))
         arrival.setflags(write=False)
         object.__setattr__(self, "arrival_ms", arrival)
-        self._check_attributes()
+        if self.attributes != () or self.tenants != ():
+            from workloads.attributes import check_attributes
 
-    def _check_attributes(self) -> None:
-        attributes = check_all(self.attributes, JobAttributes, "attributes", WorkloadError)
-        if attributes and len(attributes) != len(self):
-            raise WorkloadError(f"{len(self)} jobs need as many attributes, got {len(attributes)}")
-        for job, (of_job, arrival_ms) in enumerate(zip(attributes, self.arrival_ms.tolist(), strict=False)):
-            if of_job.deadline_ms < arrival_ms:
-                raise WorkloadError(
-                    f"job {job}: the deadline at {of_job.deadline_ms:g} ms is before its arrival at {arrival_ms:g} ms"
-                )
-        if self.tenants:
-            attributes = attributes or (NO_ATTRIBUTES,) * len(self)
-        elif all(of_job == NO_ATTRIBUTES for of_job in attributes):
-            attributes = ()
-        object.__setattr__(self, "attributes", attributes)
-        object.__setattr__(self, "tenants", tenants_of(attributes, self.tenants))
+            attributes, tenants = check_attributes(self.attributes, self.tenants, arrival)
+            object.__setattr__(self, "attributes", attributes)
+            object.__setattr__(self, "tenants", tenants)
 
     def __len__(self) -> int:
         return len(self.profiles)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from workloads.errors import LONGEST_MS, WorkloadError, check_all, check_instance, check_number, check_whole
 
-__all__ = ["DEFAULT_TENANT", "NO_ATTRIBUTES", "JobAttributes", "Tenant", "tenants_of"]
+__all__ = ["DEFAULT_TENANT", "NO_ATTRIBUTES", "JobAttributes", "Tenant", "check_attributes", "tenants_of"]
 
 #: Tenant of jobs that name no tenant; Spark's pool of the same name.
 DEFAULT_TENANT = "default"
@@ -30,7 +33,7 @@ class JobAttributes:
         weight: importance of the job's completion time, above 0.
         deadline_ms: time by which the job should complete, on the clock of the sequence, ms; infinite: no deadline.
         slack: the deadline as a multiple: time from the arrival to the deadline, divided by the estimated time of the
-            job alone on the cluster (``simulator.cluster.config.deadlines_ms``); infinite: no deadline. Not together
+            job alone on the cluster (``simulator.cluster.deadlines.deadlines_ms``); infinite: no deadline. Not together
             with ``deadline_ms``.
         tenant: name of the user, queue or pool that submits the job.
 
@@ -109,3 +112,60 @@ def tenants_of(attributes: Iterable[JobAttributes], declared: Iterable[Tenant] =
         if declared
         else tuple(sorted(by_name.values(), key=lambda tenant: tenant.name))
     )
+
+
+def check_attributes(
+    attributes: Iterable[JobAttributes], tenants: Iterable[Tenant], arrival_ms: NDArray[np.float64]
+) -> tuple[tuple[JobAttributes, ...], tuple[Tenant, ...]]:
+    """Return the attributes of all jobs of a sequence, and its tenants; no attributes if no job has any.
+
+    Args:
+        attributes: attributes of each job; can be empty.
+        tenants: declared tenants; by default those that the jobs name.
+        arrival_ms: arrival of each job, float64 [num_jobs], ms.
+
+    Raises:
+        WorkloadError: numbers of jobs and attributes differ, a deadline is before the arrival, or a tenant is unknown.
+    """
+    checked = check_all(attributes, JobAttributes, "attributes", WorkloadError)
+    if checked and len(checked) != len(arrival_ms):
+        raise WorkloadError(f"{len(arrival_ms)} jobs need as many attributes, got {len(checked)}")
+    for job, (of_job, at_ms) in enumerate(zip(checked, arrival_ms.tolist(), strict=False)):
+        if of_job.deadline_ms < at_ms:
+            raise WorkloadError(
+                f"job {job}: the deadline at {of_job.deadline_ms:g} ms is before its arrival at {at_ms:g} ms"
+            )
+    if tenants:
+        checked = checked or (NO_ATTRIBUTES,) * len(arrival_ms)
+    elif all(of_job == NO_ATTRIBUTES for of_job in checked):
+        checked = ()
+    return checked, tenants_of(checked, tenants)
+
+
+def check_profile_attributes(
+    names: Container[str],
+    attributes: Mapping[str, JobAttributes],
+    tenants: Iterable[Tenant],
+    of_jobs: Iterable[Tenant],
+) -> tuple[Tenant, ...]:
+    """Check the attributes of a workload's profiles; return the tenants of the workload.
+
+    Args:
+        names: names of the profiles.
+        attributes: attributes of jobs that are drawn from a profile, by its name.
+        tenants: declared tenants.
+        of_jobs: tenants of the workload's sequence, which replace missing declarations if any has an entitlement.
+
+    Raises:
+        WorkloadError: a profile or a tenant is unknown, or a value has a wrong type.
+    """
+    check_instance(attributes, dict, "attributes", WorkloadError)
+    for name, of_profile in attributes.items():
+        check_instance(of_profile, JobAttributes, f"the attributes of {name!r}", WorkloadError)
+        if name not in names:
+            raise WorkloadError(f"attributes of {name!r}, which is not among the profiles")
+    declared = check_all(tenants, Tenant, "tenants", WorkloadError)
+    if not declared and any(tenant != Tenant(tenant.name) for tenant in of_jobs):
+        declared = tuple(of_jobs)
+    tenants_of(attributes.values(), declared)
+    return declared

@@ -76,15 +76,16 @@ class Text:
 
     Args:
         form: placeholder of the text in the help.
-        parse: function from text to value, or ``module:function``, which is imported when it is first needed.
+        parse: function from text to value. All functions can be given as ``module:function``, which is imported when
+            it is first needed.
         format: function from value to text; of a value without a text, to its form in YAML and JSON.
         convert: function from that form to the value, if they differ.
     """
 
     form: str
     parse: Callable[[str], Any] | str
-    format: Callable[[Any], Any] = str
-    convert: Callable[[Any], Any] | None = None
+    format: Callable[[Any], Any] | str = str
+    convert: Callable[[Any], Any] | str | None = None
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -93,12 +94,23 @@ class Text:
 
     def parsed(self, value: Any) -> Any:
         """Return the value of a text; other values stay."""
-        if not isinstance(value, str):
-            return value
-        if isinstance(self.parse, str):
-            module, _, name = self.parse.partition(":")
-            return getattr(import_module(module), name)(value)
-        return self.parse(value)
+        return _imported(self.parse)(value) if isinstance(value, str) else value
+
+    def formatted(self, value: Any) -> Any:
+        """Return the text of a value, or its form in YAML and JSON."""
+        return _imported(self.format)(value)
+
+    def converted(self, value: Any) -> Any:
+        """Return the value of its form in YAML and JSON."""
+        return value if self.convert is None else _imported(self.convert)(value)
+
+
+def _imported(function: Callable[[Any], Any] | str) -> Callable[[Any], Any]:
+    """Return a function that can be given as ``module:function``."""
+    if not isinstance(function, str):
+        return function
+    module, _, name = function.partition(":")
+    return cast("Callable[[Any], Any]", getattr(import_module(module), name))
 
 
 class Named(Text):

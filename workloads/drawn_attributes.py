@@ -12,8 +12,9 @@ from workloads.arrivals import JobSequence, RandomStream, random_stream
 from workloads.attributes import LARGEST_WEIGHT, NO_ATTRIBUTES, Tenant
 from workloads.declaration import Number, Text, Whole, declared, described
 from workloads.display import count_text, numbers_text
-from workloads.errors import check_instance, numbers_in
+from workloads.errors import check_instance
 from workloads.job import WorkloadError
+from workloads.texts import numbers_in
 
 __all__ = ["NOTHING_DRAWN", "AttributeDistribution"]
 

@@ -1,4 +1,4 @@
-"""Base class of all errors, checks of arguments, parsing of numbers, and custom classes of users.
+"""Base class of all errors, and checks of arguments.
 
 A check returns the value, or raises ``error`` with a message that names the field. NumPy numbers count as numbers,
 booleans do not.
@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
 from difflib import get_close_matches
 from numbers import Integral, Real
 from os import PathLike
@@ -69,10 +67,6 @@ _Kind = TypeVar("_Kind")
 
 #: Longer texts are not compared with known names, and are cut in messages.
 _LONGEST_NAME = 60
-_NOT_PLAIN = re.compile(r"[_\s]")
-_WHOLE = re.compile(r"[-+]?[0-9]{1,18}")
-#: Name of a user's class, ``module:Class``.
-_CUSTOM = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
 def check_whole(
@@ -161,37 +155,6 @@ def check_paths(values: Any, field: str, error: type[DecimaError]) -> list[Path]
     return [check_path(each, f"{field}[{place}]", error) for place, each in enumerate(values)]
 
 
-def number_in(text: str) -> float:
-    """Convert a text to a number; NaN if it is not a number.
-
-    Underscores, spaces and digits of other scripts, which Python would accept, also give NaN.
-    """
-    try:
-        return float(text) if text.isascii() and not _NOT_PLAIN.search(text) else math.nan
-    except ValueError:
-        return math.nan
-
-
-def numbers_in(text: str) -> tuple[float, ...]:
-    """Convert numbers separated by commas.
-
-    Raises:
-        ConfigError: the text contains anything else.
-    """
-    numbers = tuple(map(number_in, text.split(",")))
-    if any(map(math.isnan, numbers)):
-        raise ConfigError(f"expected numbers separated by commas, got {described_value(text)}")
-    return numbers
-
-
-def whole_in(text: str) -> int | None:
-    """Convert a text to an integer of at most 18 digits; None if it is anything else.
-
-    Underscores, spaces and digits of other scripts, which Python would accept, also give None.
-    """
-    return int(text) if _WHOLE.fullmatch(text) else None
-
-
 def did_you_mean(name: Any, known: Iterable[str]) -> str:
     """Return a hint at the known name that is most similar, with a leading space; empty if none is similar."""
     if not isinstance(name, str) or len(name) > _LONGEST_NAME:
@@ -199,35 +162,6 @@ def did_you_mean(name: Any, known: Iterable[str]) -> str:
     by_lower_case = {each.lower(): each for each in known}
     near = get_close_matches(name.lower(), list(by_lower_case), n=1)
     return f" (did you mean {by_lower_case[near[0]]!r}?)" if near else ""
-
-
-def is_custom(name: str) -> bool:
-    """Return whether a name has the form ``module:Class``."""
-    return _CUSTOM.fullmatch(name) is not None
-
-
-@contextmanager
-def custom_code(failure: str, error: type[DecimaError], *, in_folder: bool = True) -> Iterator[None]:
-    """Run a user's code; exceptions become one-line errors.
-
-    Args:
-        failure: beginning of the error message.
-        in_folder: whether the current folder is searched for modules first.
-    """
-    folder = str(Path.cwd())
-    if in_folder:
-        sys.path.insert(0, folder)
-    try:
-        yield
-    except BaseException as raised:  # including SystemExit, which would end the program silently
-        if isinstance(raised, KeyboardInterrupt):
-            raise
-        reason = (str(raised).splitlines() or [""])[0]
-        raise error(f"{failure}: {type(raised).__name__}: {reason}") from None
-    finally:
-        if in_folder:
-            with suppress(ValueError):  # the code may have changed the path
-                sys.path.remove(folder)
 
 
 def described_value(value: Any) -> str:

@@ -77,7 +77,7 @@ class Quantity:
     def inside(self, value: Any) -> Any:
         """Convert a value of a user: seconds become ms."""
         if self.text is not None and self.text.convert is not None:
-            return self.text.convert(value)
+            return self.text.converted(value)
         if not self.is_time:
             return value
         if isinstance(value, list | tuple):
@@ -93,7 +93,7 @@ class Quantity:
         if isinstance(value, Path):
             return str(value)
         if self.text is not None:
-            return self.text.format(value)
+            return self.text.formatted(value)
         if not self.is_time:
             return value
         if isinstance(value, tuple):

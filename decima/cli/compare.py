@@ -293,7 +293,8 @@ def explain(
     """
     from decima.outputs import check_file
     from decima.policy.files import policy_path
-    from decima.registry import load_policy, make_scheduler
+    from decima.registry import make_scheduler
+    from decima.registry.policies import load_policy
 
     if decision is not None and at is not None:
         raise click.UsageError("--decision and --at exclude each other")

@@ -138,8 +138,8 @@ def serve(
     from decima.service.history import History
     from decima.service.server import DEFAULT_TOKEN_FILE, logging_to_stderr, read_token
     from decima.service.service import Service, Watcher
-    from simulator.cluster.config import open_estimator
     from simulator.cluster.estimates import predictor_for
+    from simulator.cluster.estimators import open_estimator
     from workloads.errors import did_you_mean
 
     if not faulthandler.is_enabled():  # a crash in compiled code leaves a traceback

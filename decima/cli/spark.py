@@ -122,7 +122,8 @@ def what_if(
     from decima.outputs import prepare_outputs
     from decima.registry import LEARNED, make_scheduler
     from decima.show.what_if import shown
-    from simulator.cluster.config import Knowledge, open_estimator
+    from simulator.cluster.config import Knowledge
+    from simulator.cluster.estimators import open_estimator
     from workloads.spark.importing import import_event_logs
 
     schedulers = {**SCHEDULERS}

@@ -29,7 +29,7 @@ from decima.cli.options import (
 )
 from decima.progress import PATIENCE_S, progress
 from workloads.display import count_text
-from workloads.errors import number_in
+from workloads.texts import number_in
 
 if TYPE_CHECKING:
     from rich.table import Table

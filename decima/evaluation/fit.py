@@ -74,7 +74,7 @@ def misfits(policy: str | Path, conditions: Conditions, metric: str = "mean") ->
         >>> from decima.evaluation.conditions import Conditions
         >>> from decima.evaluation.fit import misfits
         >>> from simulator import ClusterConfig
-        >>> from workloads.sources.tpch import embedded_workload
+        >>> from workloads.sources.open import embedded_workload
         >>> cluster = ClusterConfig(num_executors=5000)
         >>> misfits("embedded-batch", Conditions(embedded_workload(), cluster))
         ['5,000 executors, trained on 50']

@@ -36,17 +36,11 @@ from simulator.grid.config import PAPER, GridConfig
 from simulator.grid.grid import Grid
 from simulator.grid.record import GridRecord
 from workloads.arrivals import RandomStream, random_stream
-from workloads.errors import (
-    CompareError,
-    PartError,
-    SchedulerError,
-    WorkloadError,
-    is_custom,
-    number_in,
-    whole_in,
-)
+from workloads.custom import is_custom
+from workloads.errors import CompareError, PartError, SchedulerError, WorkloadError
 from workloads.grid_jobs import DISTRIBUTIONS, JobSets
 from workloads.quantities import build, quantities
+from workloads.texts import number_in, whole_in
 
 __all__ = [
     "HEURISTIC_NAMES", "LEARNED", "SHIPPED_NETWORK", "TRAINING_SEED", "TUNED", "GridComparison",

@@ -23,7 +23,7 @@ from decima.registry import make_scheduler, split_guarantees
 from decima.workers.pool import make_workers
 from simulator import compiled
 from simulator.cluster.episode import DecidesStages, run_episode
-from simulator.compiled import is_compiled, mark_compiled
+from simulator.compile_marks import is_compiled, mark_compiled
 from workloads.arrivals import JobSequence
 from workloads.errors import DecimaError, SchedulingError
 

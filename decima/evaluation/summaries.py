@@ -5,7 +5,8 @@ from __future__ import annotations
 from decima.evaluation.variants import GRIDS, TUNED_ONCE
 from decima.policy.shipped import SHIPPED
 from decima.registry import LEARNED, SCHEDULERS, UNGUARDED
-from decima.schedulers.entries import TUNED_RULES, signature, summary
+from decima.schedulers.entries import TUNED_RULES
+from decima.schedulers.listing import signature, summary
 
 __all__ = ["scheduler_summaries"]
 

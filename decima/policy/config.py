@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from decima.policy.compiled.features import FEATURES
-from workloads.errors import is_custom
+from workloads.custom import is_custom
 
 __all__ = ["CustomPart", "Feature", "PolicyConfig", "built_in_or_custom"]
 

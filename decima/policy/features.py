@@ -12,7 +12,8 @@ from decima.policy.compiled.graphs import Graphs
 from decima.policy.config import Feature, PolicyConfig
 from decima.policy.parts import build_part
 from simulator.cluster.observation import Observation
-from workloads.errors import PartError, is_custom
+from workloads.custom import is_custom
+from workloads.errors import PartError
 
 __all__ = ["CustomFeatures", "JobFeature", "StageFeature"]
 

@@ -13,7 +13,8 @@ import pkgutil
 from pathlib import Path
 from typing import Any
 
-from workloads.errors import NotFiniteError, PartError, PolicyFileError, custom_code, did_you_mean
+from workloads.custom import custom_code
+from workloads.errors import NotFiniteError, PartError, PolicyFileError, did_you_mean
 
 __all__ = [
     "ALLOWED", "NotFiniteError", "PartError", "PolicyFileError", "allow_parts", "build_part", "check_part",

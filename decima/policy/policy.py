@@ -31,7 +31,8 @@ from decima.policy.encoder import (
 )
 from decima.policy.scheduler import Actor, Choices
 from decima.policy.threads import one_thread
-from workloads.errors import PartError, is_custom
+from workloads.custom import is_custom
+from workloads.errors import PartError
 
 __all__ = ["Evaluation", "Policy"]
 

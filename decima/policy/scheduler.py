@@ -38,7 +38,8 @@ from simulator.cluster.alone import useful_parallelism
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
 from workloads.arrivals import RandomStream, random_stream
-from workloads.errors import PolicyFileError, is_custom
+from workloads.custom import is_custom
+from workloads.errors import PolicyFileError
 from workloads.job import JobProfile
 
 if TYPE_CHECKING:

@@ -1,5 +1,6 @@
-from .base import Scheduler, all_offered
+from .base import Scheduler
 from .baselines import Fifo, RandomChoice, SjfCp
+from .decisions import all_offered
 from .fair import Fair, NaiveWeightedFair, WeightedFair
 from .graphene.planner import GrapheneStar
 from .order_search import JobOrder

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.schedulers.base import Scheduler, all_offered
+from decima.schedulers.base import Scheduler
+from decima.schedulers.decisions import all_offered
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
 from simulator.compiled import compiled

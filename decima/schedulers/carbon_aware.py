@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.schedulers.base import Kind, Scheduler, num_committed, only_jobs
+from decima.schedulers.base import Kind, Scheduler
+from decima.schedulers.decisions import num_committed, only_jobs
 from decima.schedulers.srpt import Srpt
 from simulator.cluster.alone import PARALLELISM, alone_ms, estimate
 from simulator.cluster.config import ClusterConfig

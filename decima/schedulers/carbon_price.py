@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.schedulers.base import check_positive
 from decima.schedulers.carbon_aware import CarbonAware, join_times, times_of, window_ms
+from decima.schedulers.decisions import check_positive
 from decima.schedulers.objectives import LeastSlack
 from simulator.cluster.alone import PARALLELISM
 from simulator.cluster.config import ClusterConfig

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from decima.schedulers.base import Scheduler
@@ -18,8 +16,6 @@ __all__ = [
     "WITH_BASE",
     "Entry",
     "imported",
-    "signature",
-    "summary",
 ]
 
 
@@ -111,18 +107,3 @@ def imported(place: str) -> Any:
 
 #: Heuristics: name on the command line -> class.
 SCHEDULERS: Mapping[str, type[Scheduler]] = _Schedulers()
-
-
-def signature(name: str) -> str:
-    """Return how to write a heuristic with its parameters, such as ``seh:FROZEN``."""
-    return ":".join((name, *map(str.upper, PARAMETERS.get(name, ()))))
-
-
-def summary(name: str) -> str:
-    """Return the first line of a heuristic's docstring, read from the source, as classes are slow to import."""
-    module, _, kind = ENTRIES[name].place.partition(":")
-    source = Path(__file__).parent.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8")
-    [found] = (
-        each for each in ast.parse(source).body if isinstance(each, ast.ClassDef) and each.name == kind
-    )
-    return (ast.get_docstring(found) or "").partition("\n")[0].replace("``", "")

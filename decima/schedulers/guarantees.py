@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from decima.schedulers.base import SchedulerError
-from workloads.errors import check_number, did_you_mean, number_in
+from workloads.errors import check_number, did_you_mean
+from workloads.texts import number_in
 
 if TYPE_CHECKING:
     from simulator.cluster.episode import DecidesStages

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.schedulers.base import Kind, Scheduler, all_offered, num_committed, only_jobs
+from decima.schedulers.base import Kind, Scheduler
+from decima.schedulers.decisions import all_offered, num_committed, only_jobs
 from decima.schedulers.guarantees import ENDLESS, ROUNDING, Guarantees
 from decima.schedulers.lateness import DueDates
 from decima.schedulers.srpt import OrderedRule

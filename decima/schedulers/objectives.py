@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.schedulers.base import Kind, check_positive
+from decima.schedulers.base import Kind
+from decima.schedulers.decisions import check_positive
 from decima.schedulers.srpt import BY_WORK, OrderedRule
 from simulator.cluster.alone import alone_ms
 from simulator.cluster.config import ClusterConfig

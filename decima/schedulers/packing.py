@@ -12,7 +12,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.schedulers.base import Scheduler, all_offered
+from decima.schedulers.base import Scheduler
+from decima.schedulers.decisions import all_offered
 from simulator.cluster.observation import Decision, Observation, PerJob
 
 __all__ = ["Drf", "Tetris", "demands"]

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from decima.schedulers.base import SchedulerError
-from decima.schedulers.entries import ENTRIES, PARAMETERS, SCHEDULERS, imported, signature
+from decima.schedulers.entries import ENTRIES, PARAMETERS, SCHEDULERS, imported
 from decima.schedulers.former_names import FORMER_RULES, check_present, present_name
-from workloads.errors import WorkloadError, did_you_mean, number_in, whole_in
+from decima.schedulers.listing import signature
+from workloads.errors import WorkloadError, did_you_mean
 from workloads.reading import read_document
+from workloads.texts import number_in, whole_in
 
 __all__ = ["custom_arguments", "parameters", "parse_parameters"]
 

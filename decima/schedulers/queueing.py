@@ -15,7 +15,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.schedulers.base import Scheduler, last_resort, move_cost_ms
+from decima.schedulers.base import Scheduler
+from decima.schedulers.decisions import last_resort, move_cost_ms
 from decima.schedulers.rule import LEAVE_MIN_DELAYS, MOVE_MIN_DELAYS, SOURCE_FACTOR
 from decima.schedulers.srpt import OrderedRule
 from decima.schedulers.srpt_steps import nearest_price

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from decima.schedulers.base import Scheduler, all_offered
+from decima.schedulers.base import Scheduler
+from decima.schedulers.decisions import all_offered
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation
 from workloads.attributes import Tenant

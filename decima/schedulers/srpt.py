@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.schedulers.base import Kind, Scheduler, check_positive, last_resort, move_cost_ms
+from decima.schedulers.base import Kind, Scheduler
+from decima.schedulers.decisions import check_positive, last_resort, move_cost_ms
 from decima.schedulers.rule import LARGEST_DISTANCE, NO_RULE, PRICES, Rule
 from decima.schedulers.srpt_steps import GIVEN_KEY, KEY_FACTOR, RULE, WORK, choose
 from decima.schedulers.srpt_weights import CLASSES, WEIGHT_PLACES, Constants, searched_weights

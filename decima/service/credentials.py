@@ -22,8 +22,8 @@ from io import TextIOWrapper
 from pathlib import Path
 
 from decima.service.service import DeniedError, ServeError
-from workloads.errors import number_in
 from workloads.reading import open_regular, read_bytes
+from workloads.texts import number_in
 
 __all__ = [
     "CHALLENGE", "Token", "Tokens", "check_request", "load_certificate", "read_tokens", "tls_reason",

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import networkx as nx
 
 from decima.service.protocol import JobMessage, StageMessage
-from simulator.cluster.config import FittedEstimator, Knowledge
+from simulator.cluster.config import Knowledge
 from simulator.cluster.estimates import dag_only, predictor_for, typical_durations
+from simulator.cluster.estimators import FittedEstimator
 from workloads.arrivals import WorkPrior
 from workloads.job import JobProfile, TaskDurations
 from workloads.spark.names import without_run

@@ -16,7 +16,7 @@ from xml.parsers import expat
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.schedulers.base import only_jobs
+from decima.schedulers.decisions import only_jobs
 from decima.schedulers.spark import pool_need
 from simulator.cluster.observation import Decision, Observation
 from workloads.attributes import Tenant

@@ -19,12 +19,13 @@ from decima.schedulers.spark import SparkStandalone
 from simulator.cluster.config import ClusterConfig, ExecutorClass, Semantics
 from simulator.cluster.episode import run_episode
 from workloads.arrivals import JobSequence
-from workloads.errors import LONGEST_MS, check_number, number_in
+from workloads.errors import LONGEST_MS, check_number
 from workloads.job import JobProfile, TaskDurations, Wave, WorkloadError
 from workloads.reading import read_document
 from workloads.spark.eventlog import SparkApplication, read_event_log
 from workloads.spark.profiles import replay_profile, to_profile, with_driver
 from workloads.spark.query import SparkQuery, matched
+from workloads.texts import number_in
 
 __all__ = [
     "Effects",

@@ -12,7 +12,7 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from simulator.cluster.config import ClusterConfig, ConfigError, deadlines_ms
+from simulator.cluster.config import ClusterConfig, ConfigError
 from simulator.cluster.observation import CLASS, Decision, Observation
 from simulator.cluster.reward import reward_meter
 from workloads.arrivals import JobSequence
@@ -54,7 +54,11 @@ class BaseCluster(ABC):
             self._known = known_sequence(self.sequence, self.config)
         # With exact estimates, the distribution of the workload must not depend on future jobs.
         self._prior = self.sequence.prior if self.config.knowledge.is_exact else self._known.work_prior
-        self._deadline_ms = deadlines_ms(self.sequence, self.config)
+        self._deadline_ms = np.full(len(self.sequence), np.inf)
+        if self.sequence.attributes:
+            from simulator.cluster.deadlines import deadlines_ms
+
+            self._deadline_ms = deadlines_ms(self.sequence, self.config)
         #: Estimates of each job; empty if schedulers know the exact values.
         self._estimates: list[Estimate] = []
         if not config.knowledge.is_exact:

@@ -6,8 +6,9 @@ import math
 from pathlib import Path
 
 from simulator.cluster.faults import Faults
-from workloads.errors import ConfigError, check_path, number_in, whole_in
+from workloads.errors import ConfigError, check_path
 from workloads.reading import read_bytes
+from workloads.texts import number_in, whole_in
 
 __all__ = ["read_capacity"]
 

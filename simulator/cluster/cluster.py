@@ -61,6 +61,11 @@ class Cluster(BaseCluster):
         self._noise_seed = sequence.seed
         self._redraws_task_times = False
         self._faults = config.faults if config.faults.active else None
+        self._engine_advance = engine.advance
+        if self._faults:
+            from simulator.cluster.engine import faults  # its own compiled events
+
+            self._engine_advance = faults.advance
         self._lost_runs: list[NDArray[np.void]] = []
         self._keys: list[int] = []  # hash keys of the executors' outages
         self._reset()
@@ -232,7 +237,7 @@ class Cluster(BaseCluster):
         clock, before = self.clock, self._num_changes[0]
         limit_ms, limit_order = clock.limit
         while True:
-            now_ms, reached, decisions = engine.advance(
+            now_ms, reached, decisions = self._engine_advance(
                 self._memory,
                 action,
                 target,

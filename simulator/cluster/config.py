@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, PlainValidator
 
 from simulator.cluster.faults import NO_FAULTS, Faults
@@ -30,28 +25,46 @@ from workloads.errors import (
     LARGEST_ERROR,
     LONGEST_MS,
     ConfigError,
-    check_instance,
     described_value,
-    did_you_mean,
     one_of,
 )
 
 if TYPE_CHECKING:
-    from simulator.cluster.stage_times import Prediction
+    from simulator.cluster.estimators import FittedEstimator
     from workloads.arrivals import JobSequence
     from workloads.carbon import Signal
-    from workloads.job import JobProfile, StageProfile
+    from workloads.job import StageProfile
 
 __all__ = [
     "DECIMA_SIM", "ERRORS", "ESTIMATORS", "EXACT", "PAPER", "SEMANTICS", "TRACE", "ClusterConfig", "ClusterKey",
-    "ConfigError", "ExecutorClass", "FittedEstimator", "Knowledge", "Semantics", "check_demands", "cluster_key",
-    "deadlines_ms", "open_estimator", "parse_classes",
+    "ConfigError", "ExecutorClass", "Knowledge", "Semantics", "check_demands", "cluster_key",
 ]  # fmt: skip
+
+
+#: Names of the estimators of jobs without history that need no file.
+ESTIMATORS = ("forest", "typical")
+
+
+def _check_estimator(value: Any) -> Any:
+    if not isinstance(value, str):
+        from simulator.cluster.estimators import FittedEstimator
+
+        if isinstance(value, FittedEstimator):
+            return value
+    elif value in ESTIMATORS:
+        return value
+    raise ValueError(f"expected {one_of(ESTIMATORS)} or an estimator's file, got {described_value(value)}")
 
 
 if TYPE_CHECKING:
     _Signal = Signal | None
+    _Estimator: TypeAlias = "str | FittedEstimator"
 else:
+    _Estimator = Annotated[
+        Any,
+        PlainValidator(_check_estimator),
+        Text("forest|typical|FILE", "simulator.cluster.estimators:open_estimator"),
+    ]
     _Signal = Annotated[
         Any,
         instance_of("workloads.carbon:Signal"),
@@ -129,60 +142,6 @@ SPARK = Semantics(ready_stages_only=True, longest_path_first=False, offer_after_
 SEMANTICS = {"paper": PAPER, "decima-sim": DECIMA_SIM, "trace": TRACE, "spark": SPARK}
 
 
-#: Names of the estimators of jobs without history that need no file.
-ESTIMATORS = ("forest", "typical")
-
-
-class FittedEstimator(ABC):
-    """Estimator of jobs without history that was fitted to other jobs; ``simulator.cluster.predictor`` has its class.
-
-    Attributes:
-        name: file that contains the estimator.
-    """
-
-    name: str
-
-    def __str__(self) -> str:
-        return self.name
-
-    @abstractmethod
-    def predict(self, profile: JobProfile) -> Prediction | None:
-        """Predict the task times of a job that has not run; None if the job is unlike all jobs of the fit."""
-
-    @abstractmethod
-    def has_template(self, name: str) -> bool:
-        """Return whether a job of this name is of a template of the fit."""
-
-    @abstractmethod
-    def warm_up(self) -> None:
-        """Load compiled code, so that the first prediction takes no longer than others."""
-
-
-def open_estimator(name: str) -> str | FittedEstimator:
-    """Return an estimator by its name in ``ESTIMATORS``, which is returned unchanged, or by its file.
-
-    Raises:
-        ConfigError: there is no such file.
-        EstimatorError: the file is malformed.
-    """
-    if name in ESTIMATORS:
-        return name
-    if not Path(name).is_file():
-        near = did_you_mean(name, ESTIMATORS)
-        raise ConfigError(
-            f"expected {one_of(ESTIMATORS)} or a file of decima train-estimator, got {described_value(name)}{near}"
-        )
-    from simulator.cluster.estimator_file import read_estimator  # compiled code is slow to import
-
-    return read_estimator(name)
-
-
-def _check_estimator(value: Any) -> Any:
-    if isinstance(value, FittedEstimator) or (isinstance(value, str) and value in ESTIMATORS):
-        return value
-    raise ValueError(f"expected {one_of(ESTIMATORS)} or an estimator's file, got {described_value(value)}")
-
-
 @declared()
 class Knowledge:
     """Errors of the estimates that schedulers see: log-normal factors, by the standard deviation of their logarithms.
@@ -215,9 +174,7 @@ class Knowledge:
         "Share of jobs without history.",
         metavar="SHARE",
     )
-    estimator: Annotated[
-        str | FittedEstimator, PlainValidator(_check_estimator), Text("forest|typical|FILE", open_estimator)
-    ] = described(
+    estimator: _Estimator = described(
         "forest",
         "Estimates of jobs without history: forest predicts the task times of each stage from the DAG, numbers of "
         "tasks, and bytes and operators where they are known, learned from the workload's other jobs; typical is the "
@@ -227,11 +184,9 @@ class Knowledge:
 
     def __str__(self) -> str:
         """Describe the errors in a few words; empty if schedulers know the exact values."""
-        shown = {"job_error": "jobs", "stage_error": "stages", "task_count_error": "numbers of tasks"}
-        errors = [f"{getattr(self, name):g} ({what})" for name, what in shown.items() if getattr(self, name)]
-        parts = [f"errors of estimates {', '.join(errors)}"] if errors else []
-        unknown = f"{self.unknown:.0%} of jobs unknown, their task times by estimator {self.estimator}"
-        return ", ".join(parts + ([unknown] if self.unknown else []))
+        from simulator.cluster.texts import knowledge_text
+
+        return knowledge_text(self)
 
     @property
     def is_exact(self) -> bool:
@@ -242,35 +197,6 @@ class Knowledge:
 EXACT = Knowledge()
 #: Errors of estimates: the numbers of ``Knowledge``.
 ERRORS = ("job_error", "stage_error", "task_count_error", "unknown")
-
-
-def parse_classes(text: str) -> tuple[ExecutorClass, ...]:
-    """Parse executor classes, ``COUNTxMEMORY`` or ``COUNTxCPU:MEMORY`` separated by commas; smallest first.
-
-    Raises:
-        ConfigError: the text has another form, or a number is out of range.
-    """
-    classes = []
-    check_instance(text, str, "executor classes", ConfigError)
-    for part in text.split(","):
-        try:
-            if not part.isascii() or "_" in part:
-                raise ValueError(part)  # Python takes underscores, and digits of all scripts
-            count, sizes = part.strip().split("x")
-            cpu, memory = (float(size) for size in (sizes if ":" in sizes else f"1:{sizes}").split(":"))
-            classes.append(ExecutorClass(int(count), cpu, memory))
-        except ValueError as error:
-            reason = f": {error}" if isinstance(error, ConfigError) else ""
-            raise ConfigError(
-                f"expected COUNTxMEMORY or COUNTxCPU:MEMORY, such as 25x0.5,25x2:1, got {text!r:.60}{reason}"
-            ) from None
-    return tuple(sorted(classes, key=lambda each: (each.memory, each.cpu)))
-
-
-def classes_text(classes: Sequence[ExecutorClass]) -> str | None:
-    """Return the text form of executor classes; None if there is one class of the default size."""
-    is_default = [(each.cpu, each.memory) for each in classes] == [(1.0, 1.0)]
-    return None if is_default else ",".join(map(str, classes)) or None
 
 
 @declared(repr=False)
@@ -285,7 +211,10 @@ class ClusterConfig:
         50, "Number of executors of the cluster; ignored if there are several classes."
     )
     executor_classes: Annotated[
-        tuple[ExecutorClass, ...], Text("COUNTxMEMORY,..", parse_classes, classes_text)
+        tuple[ExecutorClass, ...],
+        Text(
+            "COUNTxMEMORY,..", "simulator.cluster.texts:parse_classes", "simulator.cluster.texts:classes_text"
+        ),
     ] = described(
         (),
         "Executors of several classes instead, such as 25x0.5,25x1; COUNTxCPU:MEMORY for executors with "
@@ -347,27 +276,13 @@ class ClusterConfig:
         if self.reward == "mean":
             object.__setattr__(self, "reward", "jct")
         if self.reward not in ("jct", "makespan"):
-            self._check_objective()
+            from simulator.cluster.objectives import signal_of
+
+            object.__setattr__(self, "signal", signal_of(self.reward, self.signal))
         if (most := max((count for _, count in self.faults.capacity), default=0)) > self.num_executors:
             raise ConfigError(
                 f"a capacity of {most} executors is more than the cluster's {self.num_executors}"
             )
-
-    def _check_objective(self) -> None:
-        """Check that the objective exists and that the cluster has its signal; open the signal that it names."""
-        from simulator.cluster.objectives import objective_named
-
-        objective = objective_named(self.reward)
-        if not objective.uses_carbon:
-            return
-        if self.signal is None and objective.signal is not None:
-            from workloads.sources.carbon import open_signal
-
-            object.__setattr__(self, "signal", open_signal(objective.signal))
-        if self.signal is None:
-            raise ConfigError(f"reward {self.reward!r}: the cluster has no signal")
-        if objective.signal not in (None, self.signal.name, f"{self.signal.name}:1"):
-            raise ConfigError(f"reward {self.reward!r}: the cluster has another signal, {self.signal.name}")
 
     def __repr__(self) -> str:
         """Show the settings that differ from the defaults."""
@@ -402,19 +317,3 @@ def check_demands(config: ClusterConfig, sequence: JobSequence) -> None:
                     f"no executor class can run stage {place} of job {number} ({profile.name}), which needs"
                     f" cpu {stage.cpu:g} and memory {stage.memory:g}"
                 )
-
-
-def deadlines_ms(sequence: JobSequence, config: ClusterConfig) -> NDArray[np.float64]:
-    """Return the deadline of each job, float64 [jobs], ms; infinite without a deadline.
-
-    The deadline of a job with a slack is its arrival plus the slack times its shortest time alone on the cluster.
-    """
-    deadline_ms = np.full(len(sequence), np.inf)
-    for job, attributes in enumerate(sequence.attributes):
-        deadline_ms[job] = attributes.deadline_ms
-        if not math.isinf(attributes.slack):
-            from simulator.cluster.alone import alone_ms  # estimates each job alone
-
-            shortest_ms = float(alone_ms(sequence.profiles[job], config).min())
-            deadline_ms[job] = sequence.arrival_ms[job] + attributes.slack * shortest_ms
-    return deadline_ms

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.cluster.config import FittedEstimator, Knowledge
+from simulator.cluster.config import Knowledge
+from simulator.cluster.estimators import FittedEstimator
 from workloads.arrivals import JobSequence, RandomStream, WorkPrior, random_stream
 from workloads.errors import LONGEST_MS
 from workloads.job import MOST_TASKS, JobProfile, TaskDurations, Wave

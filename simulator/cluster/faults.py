@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 from enum import IntEnum
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
 from workloads.declaration import Flag, Number, Text, Whole, declared, described
-from workloads.display import number_text
-from workloads.errors import LONGEST_MS, ConfigError, number_in
+from workloads.errors import LONGEST_MS, ConfigError
 
 __all__ = [
-    "MIN_LATE_MS", "MOST_FAILURES", "NO_FAULTS", "SPECULATION", "Faults", "Outcome", "parse_speculation",
-    "parse_stragglers",
+    "MIN_LATE_MS", "MOST_FAILURES", "NO_FAULTS", "SPECULATION", "Faults", "Outcome",
 ]  # fmt: skip
 
 #: Number of failures of a task after which its job fails (Spark's ``spark.task.maxFailures``).
@@ -24,6 +22,10 @@ MOST_FAILURES = 4
 MIN_LATE_MS = 100.0
 #: Spark 3's ``spark.speculation.quantile`` and ``spark.speculation.multiplier``; Spark 4 has 0.9 and 3.
 SPECULATION = (0.75, 1.5)
+
+
+#: Module of the texts of settings.
+_TEXTS = "simulator.cluster.texts"
 
 
 class Outcome(IntEnum):
@@ -35,48 +37,6 @@ class Outcome(IntEnum):
     OUTPUT_LOST = 3
     JOB_FAILED = 4
     KILLED = 5
-
-
-def parse_stragglers(text: str) -> tuple[float, float]:
-    """Parse stragglers, a probability and a factor: ``P:FACTOR``.
-
-    Raises:
-        ConfigError: the text has another form.
-    """
-    return _pair(text, "P:FACTOR, such as 0.05:4")
-
-
-def parse_speculation(text: str) -> tuple[float, float]:
-    """Parse speculation, a quantile and a multiplier: ``QUANTILE:MULTIPLIER``.
-
-    Raises:
-        ConfigError: the text has another form.
-    """
-    return _pair(text, "QUANTILE:MULTIPLIER, such as 0.75:1.5")
-
-
-def _pair(text: str, expected: str) -> tuple[float, float]:
-    numbers = [number_in(part) for part in text.split(":")]
-    if len(numbers) != 2 or any(map(math.isnan, numbers)):
-        raise ConfigError(f"expected {expected}, got {text!r:.60}")
-    return numbers[0], numbers[1]
-
-
-def in_seconds(schedule: tuple[tuple[float, int], ...]) -> list[list[float]]:
-    """Return a schedule of the capacity with times in seconds."""
-    return [[time_ms / 1000, count] for time_ms, count in schedule]
-
-
-def in_milliseconds(schedule: Any) -> Any:
-    """Return a schedule with times in ms, given with times in seconds; other values stay."""
-    try:
-        return tuple((time_s * 1000, count) for time_s, count in schedule)
-    except (TypeError, ValueError):
-        return schedule
-
-
-def _pair_text(pair: tuple[float, float]) -> str:
-    return ":".join(map(number_text, pair))
 
 
 _Share = Annotated[Number, Field(ge=0, le=1)]
@@ -110,9 +70,9 @@ class Faults:
         metavar="P",
         measured=True,
     )
-    stragglers: Annotated[tuple[_Share, _Factor], Text("P:FACTOR", parse_stragglers, _pair_text)] = described(
-        (0.0, 1.0), "Probability that a run of a task takes FACTOR times as long."
-    )
+    stragglers: Annotated[
+        tuple[_Share, _Factor], Text("P:FACTOR", f"{_TEXTS}:parse_stragglers", f"{_TEXTS}:pair_text")
+    ] = described((0.0, 1.0), "Probability that a run of a task takes FACTOR times as long.")
     lost_output: Flag = described(
         False,
         "Outputs of finished tasks are lost with their executor, and the tasks run again if a stage needs "
@@ -120,7 +80,12 @@ class Faults:
     )
     capacity: Annotated[
         tuple[tuple[_Time, Annotated[Whole, Field(ge=0)]], ...],
-        Text("FILE", "simulator.cluster.capacity:read_capacity", in_seconds, in_milliseconds),
+        Text(
+            "FILE",
+            "simulator.cluster.capacity:read_capacity",
+            f"{_TEXTS}:in_seconds",
+            f"{_TEXTS}:in_milliseconds",
+        ),
     ] = described(
         (),
         "Number of executors over time: a file, each line of which has a time in seconds and a number; in Python also "
@@ -129,13 +94,13 @@ class Faults:
     )
     speculation: Annotated[
         tuple[Annotated[Number, Field(gt=0, le=1)], _Factor] | None,
-        Text("[QUANTILE:MULTIPLIER]", parse_speculation, _pair_text),
+        Text("[QUANTILE:MULTIPLIER]", f"{_TEXTS}:parse_speculation", f"{_TEXTS}:pair_text"),
     ] = described(
         None,
         "Copy slow tasks once to idle executors of their job, as in Spark: after QUANTILE of a stage's tasks have "
         f"finished, tasks that have run for MULTIPLIER times the median duration, and at least {MIN_LATE_MS:g} ms. "
         "The first run to finish wins. Without a value 0.75:1.5, as in Spark 3; Spark 4 has 0.9:3.",
-        without_value=_pair_text(SPECULATION),
+        without_value="{:g}:{:g}".format(*SPECULATION),
     )
 
     def __post_init__(self) -> None:
@@ -152,28 +117,9 @@ class Faults:
 
     def __str__(self) -> str:
         """Describe the faults in a few words; empty without faults."""
-        words = []
-        if math.isfinite(self.executor_lifetime_ms):
-            back = f"back after {self.executor_return_ms / 1000:g} s"
-            words.append(
-                f"executors lost after {self.executor_lifetime_ms / 1000:g} s,"
-                f" {back if math.isfinite(self.executor_return_ms) else 'never back'}"
-            )
-        if self.capacity:
-            words.append(f"{len(self.capacity)} changes of capacity")
-        if self.lost_output:
-            words.append("outputs lost with executors")
-        if self.task_failures:
-            words.append(f"{self.task_failures:g} of runs fail")
-        if self.stragglers[0] and self.stragglers[1] > 1:
-            words.append("{:g} of runs take {:g} times as long".format(*self.stragglers))
-        if self.speculation:
-            words.append(
-                "tasks copied when {:g} have finished, after {:g} times their median".format(
-                    *self.speculation
-                )
-            )
-        return ", ".join(words)
+        from simulator.cluster.texts import faults_text
+
+        return faults_text(self)
 
 
 _CAUSES = ("executor_lifetime_ms", "task_failures", "stragglers", "capacity", "speculation")

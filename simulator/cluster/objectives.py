@@ -16,15 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.cluster.reward import RewardMeter
-from workloads.errors import ConfigError, custom_code, did_you_mean, is_custom, number_in
+from workloads.custom import custom_code, is_custom
+from workloads.errors import ConfigError, did_you_mean
+from workloads.texts import number_in
 
 if TYPE_CHECKING:
     from simulator.cluster.config import ClusterConfig
     from workloads.arrivals import JobSequence
+    from workloads.carbon import Signal
 
 __all__ = [
     "OBJECTIVES", "AllJobs", "Carbon", "Deadline", "Fairness", "LiveJobs", "Makespan", "Mean", "Misses", "Objective",
     "ObjectiveMeter", "PowerMean", "Sum", "Weighted", "objective_meter", "objective_named",
+    "signal_of",
 ]  # fmt: skip
 
 
@@ -376,3 +380,23 @@ def objective_meter(
 
         return EmissionMeter(config, sequence, deadline_ms)
     return ObjectiveMeter(config, sequence, deadline_ms)
+
+
+def signal_of(reward: str, signal: Signal | None) -> Signal | None:
+    """Return the signal of a cluster with an objective: the cluster's own, or the one that the objective names.
+
+    Raises:
+        ConfigError: there is no such objective, or it needs a signal and the cluster has none or another one.
+    """
+    objective = objective_named(reward)
+    if not objective.uses_carbon:
+        return signal
+    if signal is None and objective.signal is not None:
+        from workloads.sources.carbon import open_signal
+
+        signal = open_signal(objective.signal)
+    if signal is None:
+        raise ConfigError(f"reward {reward!r}: the cluster has no signal")
+    if objective.signal not in (None, signal.name, f"{signal.name}:1"):
+        raise ConfigError(f"reward {reward!r}: the cluster has another signal, {signal.name}")
+    return signal

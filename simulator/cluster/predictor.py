@@ -18,8 +18,8 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simulator.cluster.config import FittedEstimator
 from simulator.cluster.estimates import HALF_WIDTH_50, dag_only
+from simulator.cluster.estimators import FittedEstimator
 from simulator.cluster.stage_times import (
     Forest,
     Prediction,

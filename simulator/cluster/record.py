@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.cluster.config import deadlines_ms
 from simulator.cluster.log import EpisodeLog
 from workloads.display import count_text
 
@@ -74,6 +73,8 @@ class EpisodeRecord(EpisodeLog):
     @cached_property
     def deadline_ms(self) -> NDArray[np.float64]:
         """Deadline of each job, float64 [num_jobs], ms; infinite without a deadline."""
+        from simulator.cluster.deadlines import deadlines_ms
+
         return deadlines_ms(self.sequence, self.config)
 
     @cached_property

@@ -16,7 +16,7 @@ from decima.policy.threads import one_thread
 from decima.registry import make_scheduler
 from decima.schedulers import Fair
 from simulator import TRACE, Cluster, ClusterConfig, run_episode
-from simulator.cluster.config import parse_classes
+from simulator.cluster.texts import parse_classes
 from tests.benchmarks.memory import measure_memory
 from tests.benchmarks.yardstick import callback_s, product_s
 from workloads import JobSequence, read_alibaba, trace_arrivals

@@ -16,7 +16,7 @@ import pytest
 from filelock import FileLock
 from numba.core.errors import NumbaError
 
-from simulator import compiled as module
+from simulator import compile_marks, compiled as module
 from tests.cases import cases
 from tests.simulator import cold
 
@@ -51,7 +51,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def imported(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Import the module as a new process does."""
-    module._digest.cache_clear()
+    module.digest.cache_clear()
     with monkeypatch.context() as patch:
         for name in ("caller", "callee"):
             patch.delitem(sys.modules, name, raising=False)
@@ -148,14 +148,14 @@ def test_where_there_is_no_folder_to_keep_anything_in_everything_is_compiled(
 def test_a_part_is_compiled_until_a_source_changes(
     folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module._nothing._cache, "_cache_path", str(tmp_path_factory.mktemp("kept")))
-    assert not module.is_compiled("part", [folder])
-    module.mark_compiled("part", [folder])
-    assert module.is_compiled("part", [folder])
-    assert not module.is_compiled("other", [folder])
+    monkeypatch.setattr(compile_marks._nothing._cache, "_cache_path", str(tmp_path_factory.mktemp("kept")))
+    assert not compile_marks.is_compiled("part", [folder])
+    compile_marks.mark_compiled("part", [folder])
+    assert compile_marks.is_compiled("part", [folder])
+    assert not compile_marks.is_compiled("other", [folder])
     (folder / "callee.py").write_text(CALLEE.format(21))
-    module._digest.cache_clear()
-    assert not module.is_compiled("part", [folder])
+    module.digest.cache_clear()
+    assert not compile_marks.is_compiled("part", [folder])
 
 
 def compiled_code(module: ModuleType) -> dict[str, Path]:
@@ -261,7 +261,7 @@ def test_compiled_code_does_what_numba_makes_of_it(
     (tmp_path / "lazy.py").write_text(WITH_CALLS.format("from simulator.compiled import compiled, inner"))
     numbers, seen = np.array([3.0, 0.5, 7.0, 2.0]), []
     for name in ("plain", "lazy", *["lazy"] * is_kept):
-        module._digest.cache_clear()
+        module.digest.cache_clear()
         monkeypatch.delitem(sys.modules, name, raising=False)
         function = importlib.import_module(name).number
         total, half, text = function(numbers, np.array([0, 1, 1]))

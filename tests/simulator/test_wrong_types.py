@@ -23,7 +23,7 @@ from simulator import (
     make_cluster,
     run_episode,
 )
-from simulator.cluster.config import parse_classes
+from simulator.cluster.texts import parse_classes
 from tests.cases import cases
 from tests.decima.schedulers.own_schedulers import Greedy
 from tests.refusal import one_line

@@ -14,8 +14,8 @@ import pytest
 from tests.cases import cases
 from tests.refusal import refusal
 from workloads import Excerpt, Workload, WorkloadError, read_alibaba, read_swf_workload, read_wfcommons, read_workload
-from workloads.errors import number_in, whole_in
 from workloads.reading import all_of, open_regular, opened, read_bytes, read_document
+from workloads.texts import number_in, whole_in
 
 #: Three jobs of four tasks: arrival times, s, in the order of the file.
 ARRIVALS_S = (10, 0, 40)

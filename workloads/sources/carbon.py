@@ -14,9 +14,10 @@ import numpy as np
 from workloads.arrivals import RandomStream, random_stream
 from workloads.carbon import Signal
 from workloads.display import count_text
-from workloads.errors import LONGEST_MS, number_in
+from workloads.errors import LONGEST_MS
 from workloads.job import WorkloadError
 from workloads.reading import opened
+from workloads.texts import number_in
 
 #: Names of the synthetic signals; mean, daily amplitude, and amplitude of other changes of the intensity, gCO2/kWh.
 SYNTHETIC = {

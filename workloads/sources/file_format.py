@@ -23,7 +23,6 @@ from pydantic import (
     create_model,
 )
 
-from workloads.attributes import DEFAULT_TENANT, NO_ATTRIBUTES, JobAttributes, Tenant
 from workloads.errors import place_name
 from workloads.imperfections import Imperfections
 from workloads.job import MOST_BYTES, MOST_OPERATORS, JobProfile, StageProfile, TaskDurations, WorkloadError
@@ -99,25 +98,19 @@ class _Stage(_Model):
     operators: Annotated[list[str], Field(max_length=MOST_OPERATORS)] = Field(default_factory=list)
 
 
-class _JobAttributes(_Model):
+class Attributes(_Model):
     """Attributes of jobs as written in a file; ``JobAttributes`` checks the values."""
 
-    weight: float = NO_ATTRIBUTES.weight
+    weight: float = 1.0
     slack: float | None = None
-    tenant: str = DEFAULT_TENANT
-
-    def given(self) -> dict[str, Any]:
-        """Return the attributes that the file gives, by name; null means an infinite time."""
-        names = [field.name for field in fields(JobAttributes) if field.name in self.model_fields_set]
-        values = {name: getattr(self, name) for name in names}
-        return {name: math.inf if value is None else value for name, value in values.items()}
+    tenant: str = "default"
 
 
-class _Profile(_JobAttributes):
+class _Profile(Attributes):
     stages: Annotated[list[_Stage], Field(min_length=1, fail_fast=True)]
 
 
-class _Job(_JobAttributes):
+class _Job(Attributes):
     profile: str
     arrival_ms: Annotated[float, Field(ge=0)] = 0.0
     deadline_ms: float | None = None
@@ -149,6 +142,13 @@ class WorkloadFile(_Model):
     seed: Annotated[int, Field(ge=0, lt=2**128)] = 0
     tenants: dict[str, _Tenant] = Field(default_factory=dict)
     errors: _Errors | None = None  # type: ignore[valid-type]
+
+
+def gives_attributes(file: WorkloadFile) -> bool:
+    """Return whether a file gives attributes of jobs, or declares tenants."""
+    entries: list[Attributes] = [*file.profiles.values(), *file.jobs]
+    names = Attributes.model_fields.keys() | {"deadline_ms"}
+    return bool(file.tenants) or any(entry.model_fields_set & names for entry in entries)
 
 
 def build_profile(name: str, profile: _Profile) -> JobProfile:
@@ -186,60 +186,6 @@ def build_profile(name: str, profile: _Profile) -> JobProfile:
         return JobProfile(name, tuple(stages), edges)
     except WorkloadError as error:
         raise WorkloadError(f"{place_name(('profiles', name))}: {error}") from None
-
-
-def build_attributes(file: WorkloadFile) -> tuple[dict[str, JobAttributes], list[JobAttributes]]:
-    """Return the attributes of drawn jobs by profile, for profiles that give any, and of the file's jobs.
-
-    A job's own attributes come before those of its profile; a job's deadline replaces the slack of its profile.
-
-    Raises:
-        WorkloadError: an attribute is out of range; the message names the place in the file.
-    """
-    of_profiles = {
-        name: _attributes(given, "profiles", name)
-        for name, profile in file.profiles.items()
-        if (given := profile.given())
-    }
-    of_jobs = []
-    for index, job in enumerate(file.jobs):
-        given = {**file.profiles[job.profile].given(), **job.given()}
-        if job.deadline_ms is not None and "slack" not in job.model_fields_set:
-            given.pop("slack", None)
-        of_jobs.append(_attributes(given, "jobs", index) if given else NO_ATTRIBUTES)
-    return of_profiles, of_jobs
-
-
-def build_tenants(file: WorkloadFile) -> tuple[Tenant, ...]:
-    """Return the declared tenants of a file.
-
-    Raises:
-        WorkloadError: a value is out of range, or a profile or job names a tenant that is not declared; the message
-            names the place in the file.
-    """
-    tenants = []
-    for name, tenant in file.tenants.items():
-        try:
-            tenants.append(Tenant(name, tenant.weight, tenant.min_share))
-        except WorkloadError as error:
-            raise WorkloadError(f"{place_name(('tenants', name))}: {error}") from None
-    names = {DEFAULT_TENANT, *file.tenants}
-    uses: list[tuple[str, str | int, str]] = [
-        *(("profiles", name, profile.tenant) for name, profile in file.profiles.items()),
-        *(("jobs", index, job.tenant) for index, job in enumerate(file.jobs)),
-    ]
-    for kind, entry, name in uses:
-        if tenants and name not in names:
-            expected = f"expected one of {', '.join(file.tenants)}"
-            raise WorkloadError(f"{place_name((kind, entry, 'tenant'))}: unknown tenant {name!r}, {expected}")
-    return tuple(tenants)
-
-
-def _attributes(given: dict[str, Any], *place: str | int) -> JobAttributes:
-    try:
-        return JobAttributes(**given)
-    except WorkloadError as error:
-        raise WorkloadError(f"{place_name(place)}: {error}") from None
 
 
 def build_durations(durations: float | list[float] | _Waves) -> TaskDurations:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import cache
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workloads.errors import check_path, did_you_mean, number_in
+from workloads.errors import check_path, did_you_mean
 from workloads.job import WorkloadError
 from workloads.sources.workload_file import Workload, read_workload
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from workloads.drift import Drift
 
 # Only the reader of the workload that is asked for is imported.
-__all__ = ["EMBEDDED", "SYNTHETIC", "open_drift", "open_workload"]
+__all__ = ["EMBEDDED", "SYNTHETIC", "embedded_workload", "open_drift", "open_workload"]
 
 #: Names of the workloads that ship with the project.
 EMBEDDED, SYNTHETIC = "tpch", "synthetic"
@@ -33,8 +34,6 @@ def open_workload(name_or_path: str | Path = EMBEDDED) -> Workload:
         WorkloadError: the name or path is unknown, or the workload is malformed.
     """
     if name_or_path == EMBEDDED:
-        from workloads.sources.tpch import embedded_workload
-
         return embedded_workload()
     if name_or_path == SYNTHETIC:
         return _synthetic()
@@ -52,6 +51,16 @@ def open_workload(name_or_path: str | Path = EMBEDDED) -> Workload:
     return read_workload(path)
 
 
+@cache
+def embedded_workload() -> Workload:
+    """Return the embedded TPC-H set, see ``workloads.sources.tpch``: all queries of the first size, then of the next.
+
+    ``about`` gives versions, machine, commands, dates, scale factors, executors and parameters of the model.
+    """
+    with as_file(files("workloads") / "data" / "tpch-spark.json.gz") as path:
+        return read_workload(path)
+
+
 def open_drift(text: str) -> Drift:
     """Parse a change (drift) of a job stream, ``AT:RATE[:WORKLOAD]``.
 
@@ -62,6 +71,9 @@ def open_drift(text: str) -> Drift:
     Raises:
         WorkloadError: the text is malformed, a number is out of range, or the workload cannot be read.
     """
+    from workloads.drift import Drift
+    from workloads.texts import number_in
+
     at, _, rest = text.partition(":")
     rate, _, name = rest.partition(":")
     numbers = number_in(at), number_in(rate)
@@ -69,14 +81,12 @@ def open_drift(text: str) -> Drift:
         raise WorkloadError(
             f"drift {text!r:.60}: expected AT:RATE[:WORKLOAD], a time in seconds and a factor on the arrival rate"
         )
-    from workloads.drift import Drift
-
     workload = open_workload(name) if name else None
     jobs = (workload.profiles, workload.name, name) if workload else ()
     return Drift(1000 * numbers[0], numbers[1], *jobs)
 
 
-@lru_cache(maxsize=1)
+@cache
 def _synthetic() -> Workload:
     from workloads.sources.synthetic import synthetic_profiles
 

@@ -40,14 +40,12 @@ Regenerate the set with ``python -m workloads.spark.recorder`` and ``python -m w
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
-from importlib.resources import as_file, files
 
 from workloads.errors import WorkloadError, check_all
 from workloads.job import JobProfile
-from workloads.sources.workload_file import Workload, read_workload
+from workloads.sources.open import embedded_workload
 
-__all__ = ["DEFAULT_SIZES", "LEVELS", "QUERIES", "embedded_tpch", "embedded_workload"]
+__all__ = ["DEFAULT_SIZES", "LEVELS", "QUERIES", "embedded_tpch"]
 
 #: Input sizes that the published experiments draw from; ``80g`` was measured, too, and can be read.
 DEFAULT_SIZES = ("2g", "5g", "10g", "20g", "50g", "100g")
@@ -56,16 +54,6 @@ QUERIES = range(1, 23)
 
 #: Parallelism levels that the published simulator uses; measurements at other levels are not read.
 LEVELS = (5, 10, 20, 40, 50, 60, 80, 100)
-
-
-@cache
-def embedded_workload() -> Workload:
-    """Return the embedded set, in the order of `embedded_tpch`.
-
-    ``about`` gives versions, machine, commands, dates, scale factors, executors and parameters of the model.
-    """
-    with as_file(files("workloads") / "data" / "tpch-spark.json.gz") as path:
-        return read_workload(path)
 
 
 def embedded_tpch(

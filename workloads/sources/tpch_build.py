@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from workloads.errors import check_number, number_in
+from workloads.errors import check_number
 from workloads.job import WorkloadError
 from workloads.reading import read_document
 from workloads.sources.tpch import LEVELS
@@ -33,6 +33,7 @@ from workloads.spark.importing import median_startup_ms
 from workloads.spark.model import SparkModel, fit
 from workloads.spark.profiles import scaled_profile
 from workloads.spark.query import QueryRuns, SparkQuery, alike
+from workloads.texts import number_in
 
 #: Parallelism levels of the embedded set: the levels of the published profiles, and one executor, which is measured.
 EMBEDDED_LEVELS = (1, *LEVELS)

@@ -11,23 +11,20 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from workloads.arrivals import JobSequence, trace_arrivals
-from workloads.attributes import NO_ATTRIBUTES, JobAttributes, Tenant, tenants_of
 from workloads.display import count_text, plain_text
 from workloads.errors import check_all, check_instance, check_path
 from workloads.imperfections import UNKNOWN, Imperfections
 from workloads.job import JobProfile, WorkloadError
 from workloads.reading import garbage_collection_paused, parse_json, read_document
-from workloads.sources.file_format import (
-    WorkloadFile,
-    build_attributes,
-    build_profile,
-    build_tenants,
-)
+from workloads.sources.file_format import WorkloadFile, build_profile, gives_attributes
+
+if TYPE_CHECKING:
+    from workloads.attributes import JobAttributes, Tenant
 
 _SUFFIXES = (".json", ".json.gz", ".toml")
 
@@ -74,23 +71,20 @@ class Workload:
         for job, profile in enumerate(self.sequence.profiles if self.sequence is not None else ()):
             if profile not in profiles:
                 raise WorkloadError(f"the profile of job {job}, {profile.name!r}, is not among the profiles")
-        check_instance(self.attributes, dict, "attributes", WorkloadError)
-        for name, attributes in self.attributes.items():
-            check_instance(attributes, JobAttributes, f"the attributes of {name!r}", WorkloadError)
-            if name not in {profile.name for profile in self.profiles}:
-                raise WorkloadError(f"attributes of {name!r}, which is not among the profiles")
-        tenants = check_all(self.tenants, Tenant, "tenants", WorkloadError)
-        if self.sequence is not None and any(
-            tenant != Tenant(tenant.name) for tenant in self.sequence.tenants
-        ):
-            tenants = tenants or self.sequence.tenants
-        object.__setattr__(self, "tenants", tenants)
-        tenants_of(self.attributes.values(), self.tenants)
+        declared = () if self.sequence is None else self.sequence.tenants
+        if self.attributes != {} or self.tenants != () or declared:
+            from workloads.attributes import check_profile_attributes
+
+            names = {profile.name for profile in self.profiles}
+            tenants = check_profile_attributes(names, self.attributes, self.tenants, declared)
+            object.__setattr__(self, "tenants", tenants)
 
     def attributed(self, sequence: JobSequence) -> JobSequence:
         """Give jobs drawn from the profiles their attributes; returns the same object if there are none."""
         if not self.attributes and not self.tenants:
             return sequence
+        from workloads.attributes import NO_ATTRIBUTES
+
         attributes = (self.attributes.get(profile.name, NO_ATTRIBUTES) for profile in sequence.profiles)
         return replace(sequence, attributes=tuple(attributes), tenants=self.tenants)
 
@@ -147,8 +141,14 @@ def _build_workload(file: WorkloadFile, default_name: str) -> Workload:
                 f"jobs[{index}].deadline_ms: the deadline at {job.deadline_ms:g} ms is before the arrival at "
                 f"{job.arrival_ms:g} ms"
             )
-    tenants = build_tenants(file)
-    of_profiles, of_jobs = build_attributes(file)
+    tenants: tuple[Tenant, ...] = ()
+    of_profiles: dict[str, JobAttributes] = {}
+    of_jobs: list[JobAttributes] = []
+    if gives_attributes(file):
+        from workloads.sources.file_attributes import build_attributes, build_tenants
+
+        tenants = build_tenants(file)
+        of_profiles, of_jobs = build_attributes(file)
     sequence = None
     if file.jobs:
         arrivals = [job.arrival_ms for job in file.jobs]

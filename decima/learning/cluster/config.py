@@ -27,7 +27,8 @@ from decima.settings import (
     RunConfig,
     read_settings,
 )
-from simulator.cluster.config import DECIMA_SIM, ClusterConfig, deadlines_ms
+from simulator.cluster.config import DECIMA_SIM, ClusterConfig
+from simulator.cluster.deadlines import deadlines_ms
 from simulator.cluster.objectives import objective_named
 from workloads.arrivals import JobSequence, RandomStream, random_stream
 from workloads.declaration import declared

@@ -35,8 +35,9 @@ from decima.settings import (
     Weight,
     first_problem,
 )
+from workloads.custom import is_custom
 from workloads.declaration import Number, declared, described
-from workloads.errors import LONGEST_MS, PartError, is_custom
+from workloads.errors import LONGEST_MS, PartError
 from workloads.job import WorkloadError
 from workloads.sources.open import EMBEDDED, open_workload
 from workloads.sources.workload_file import Workload

@@ -63,7 +63,8 @@ from decima.settings import (
     check_overrides,
 )
 from workloads.arrivals import RandomStream, random_stream
-from workloads.errors import PolicyFileError, is_custom
+from workloads.custom import is_custom
+from workloads.errors import PolicyFileError
 
 if TYPE_CHECKING:
     from decima.learning.cluster.sections import UpdateSection

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from simulator.cluster.engine import events, executors, rounds, rows
 from simulator.cluster.engine.state import view
-from simulator.compiled import compiled
+from simulator.compiled import compiled, inner
 
 #: Actions of ``advance``.
 BEGIN, DECIDE, OFFER_FREE, GO_ON = range(4)
@@ -16,6 +16,8 @@ BEGIN, DECIDE, OFFER_FREE, GO_ON = range(4)
 @compiled
 def advance(memory, action, target, count, keeps, now, limit_ms, limit_order, address, constants):
     """Carry out an action; after a decision or ``GO_ON``, process events until a round opens, see ``events.advance``.
+
+    This is for clusters without faults; the others have ``faults.advance``.
 
     Args:
         action: ``BEGIN``: add jobs that arrive at time 0, and offer the common pools. ``DECIDE``: commit executors.
@@ -27,7 +29,17 @@ def advance(memory, action, target, count, keeps, now, limit_ms, limit_order, ad
         See ``events.advance``; its other arguments are explained there, too.
     """
     state = view(memory)
-    cluster, decisions = state.cluster[0], 0
+    decisions = act(state, action, target, count, keeps, now)
+    if action in (BEGIN, OFFER_FREE):
+        return now, events.LIMIT, decisions
+    now, reached, more = events.advance(state, keeps, now, limit_ms, limit_order, address, constants)
+    return now, reached, decisions + more
+
+
+@inner
+def act(state, action, target, count, keeps, now):
+    """Carry out an action, see ``advance``; return the number of decisions taken on the scheduler's behalf."""
+    cluster = state.cluster[0]
     cluster.now = now
     if action == BEGIN:
         while cluster.num_arrived < cluster.num_arriving and state.jobs[cluster.num_arrived].arrival_ms == 0:
@@ -35,14 +47,13 @@ def advance(memory, action, target, count, keeps, now, limit_ms, limit_order, ad
         cluster.arrival_order = cluster.next_order - cluster.num_arrived
         cluster.next_order += cluster.num_arriving - cluster.num_arrived
         cluster.next_pool = 0  # capacity changes at time 0 have advanced it
-        return now, events.LIMIT, rounds.open_next(state, keeps, now)
+        return rounds.open_next(state, keeps, now)
     if action == OFFER_FREE:
-        return now, events.LIMIT, rounds.offer_free(state, keeps, now)
+        return rounds.offer_free(state, keeps, now)
     if action == DECIDE:
         rounds.commit(state, target, count, now)
-        decisions = rounds.open_next(state, keeps, now)
-    now, reached, more = events.advance(state, keeps, now, limit_ms, limit_order, address, constants)
-    return now, reached, decisions + more
+        return rounds.open_next(state, keeps, now)
+    return 0
 
 
 @compiled

@@ -1,4 +1,4 @@
-"""Compiled: random numbers of one attempt at a task (failure, delay, noise), and durations drawn from them.
+"""Compiled: random numbers of one attempt at a task, and durations drawn from them.
 
 They are those of ``simulator.cluster.draws``. Durations come from tables in flat arrays.
 """
@@ -9,7 +9,8 @@ from simulator.compiled import inner
 
 # Purposes of random numbers, see `simulator.cluster.draws.Purpose`.
 FAILS, STRAGGLES, LEVEL, DURATION = 0, 1, 2, 3
-COPY = 4  # added to the purpose for the speculative copy of a task
+#: Added to the purpose for the speculative copy of a task.
+COPY = 4
 
 
 @inner
@@ -29,41 +30,11 @@ def chance(state, job, task, purpose):
 
 
 @inner
-def run_of(state, executor):
-    """Return the record of an executor's run, ``LOST``; used if its task was copied and ``TASK`` has the other run.
-
-    ``outcome`` is ``COPY`` if the run began as a copy, else 0. These records are the last ones of the table ``lost``.
-    """
-    return state.lost[len(state.lost) - len(state.executors) + executor]
-
-
-@inner
-def fails(state, executor):
-    """Return whether the task run that ends on an executor has failed."""
-    runner, share = state.executors[executor], state.cluster[0].task_failures
-    return share > 0 and chance(state, runner.job, runner.task, FAILS) < share
-
-
-@inner
 def delay_factor(state, job, task, copy):
     """Return the straggler factor of the current attempt at a task (``copy`` 0), or of its copy (``copy`` COPY)."""
     cluster = state.cluster[0]
     drawn = chance(state, job, task, STRAGGLES + copy)
     return cluster.straggler_factor if drawn < cluster.straggler_share else 1.0
-
-
-@inner
-def draw_noise(state, job, task):
-    """Draw the noise of the current attempt at a task; the first attempt has the noise of ``task_noise``."""
-    state.noise[task].level = chance(state, job, task, LEVEL)
-    state.noise[task].duration = chance(state, job, task, DURATION)
-
-
-@inner
-def copy_noise(state, job, task):
-    """Return the noise of the copy of the current attempt at a task."""
-    level, duration = chance(state, job, task, LEVEL + COPY), chance(state, job, task, DURATION + COPY)
-    return level, duration
 
 
 @inner

@@ -15,12 +15,15 @@ from simulator.compiled import inner
 #: prepare the next event (see ``is_prepared``).
 LIMIT, ROUND, QUIET, UNPREPARED = range(4)
 
-_LIMIT, _MOVE, _JOB = range(3)
+#: Kinds of the next arrival, see ``next_arrival``.
+NO_ARRIVAL, _MOVE, _JOB = range(3)
 
 
 @inner
 def advance(state, keeps, now, limit_ms, limit_order, address, constants):
     """Process events from ``now``, ms, until a round opens, at most up to a point in the order of events.
+
+    This is for clusters without faults; ``faults.py`` has the same loop for the others.
 
     A rule decides in rounds, if there is any and some stage is schedulable.
 
@@ -37,37 +40,29 @@ def advance(state, keeps, now, limit_ms, limit_order, address, constants):
     cluster, decisions, any_event = state.cluster[0], 0, False
     while True:
         if cluster.offered > 0:
-            decided = _decide(state, keeps, now, address, constants) if address != 0 else 0
+            decided = decide(state, keeps, now, address, constants) if address != 0 else 0
             if decided == 0:
                 return now, ROUND, decisions
             decisions += decided
             continue
         if not is_prepared(state):
             return now, UNPREPARED, decisions
-        next_ms, next_order, kind = _next_arrival(state, limit_ms, limit_order)
-        if cluster.speculation_quantile > 0:
-            end = ends.run_and_copy_tasks(state, now, next_ms, next_order)
-        else:
-            end = ends.run_tasks(state, next_ms, next_order)
-        time_ms, happened, executor, job, offered = end
-        if executor < 0 and kind == _LIMIT:
+        next_ms, next_order, kind = next_arrival(state, limit_ms, limit_order)
+        time_ms, happened, executor, job, offered = ends.run_tasks(state, next_ms, next_order)
+        if executor < 0 and kind == NO_ARRIVAL:
             break
         now, any_event = time_ms, True
-        if executor >= 0:
-            decisions += _end_task(state, happened, executor, job, offered, keeps, now)
-        elif kind == _MOVE:
-            executors.end_moves(state, next_order, now)
+        if executor < 0:
+            decisions += arrive(state, kind, next_order, keeps, now)
         else:
-            cluster.now = now
-            add_job(state, now)
-            decisions += rounds.offer_pools(state, -1, 0, keeps, now)
+            decisions += end_task(state, happened, executor, job, offered, keeps, now)
     if any_event and next_event(state)[0] == math.inf:
         return now, QUIET, decisions
     return now, LIMIT, decisions
 
 
 @inner
-def _decide(state, keeps, now, address, constants):
+def decide(state, keeps, now, address, constants):
     """Let a rule decide in the open round; return the number of decisions, 0 if its decision is not valid."""
     cluster, target, count = state.cluster[0], executors.IDLE, state.cluster[0].offered
     source = state.jobs[cluster.source_job].place if cluster.source_job >= 0 else -1
@@ -95,9 +90,9 @@ def _decide(state, keeps, now, address, constants):
 
 
 @inner
-def _next_arrival(state, limit_ms, limit_order):
+def next_arrival(state, limit_ms, limit_order):
     """Return time (ms), insertion number and kind of the next arrival of executors or of a job, or of the limit."""
-    cluster, kind = state.cluster[0], _LIMIT
+    cluster, kind = state.cluster[0], NO_ARRIVAL
     if cluster.num_moved < cluster.num_moves:
         move = state.moves[cluster.num_moved]
         arrival_ms = move.time + cluster.moving_ms
@@ -112,9 +107,20 @@ def _next_arrival(state, limit_ms, limit_order):
 
 
 @inner
+def arrive(state, kind, order, keeps, now):
+    """Process an arrival, see ``next_arrival``; return the number of decisions taken on the scheduler's behalf."""
+    if kind == _MOVE:
+        executors.end_moves(state, order, now)
+        return 0
+    state.cluster[0].now = now
+    add_job(state, now)
+    return rounds.offer_pools(state, -1, 0, keeps, now)
+
+
+@inner
 def next_event(state):
     """Return time (ms) and insertion number of the next event; infinite time if none is pending."""
-    next_ms, next_order, _ = _next_arrival(state, math.inf, 0)
+    next_ms, next_order, _ = next_arrival(state, math.inf, 0)
     if state.cluster[0].num_running > 0 and not tasks.is_before(next_ms, next_order, state.heap[0]):
         return state.heap[0].time, state.heap[0].order
     return next_ms, next_order
@@ -126,7 +132,7 @@ def is_prepared(state):
     cluster = state.cluster[0]
     return (
         cluster.num_moves + len(state.executors) <= len(state.moves)
-        and (cluster.has_faults == 0 or cluster.num_lost < len(state.executors))
+        and cluster.num_lost < len(state.executors)
         and (cluster.num_arrived < cluster.num_prepared or cluster.num_arrived == cluster.num_arriving)
     )
 
@@ -152,18 +158,11 @@ def _log_change(state, job, now):
 
 
 @inner
-def _end_task(state, happened, executor, job, offered, keeps, now):
+def end_task(state, happened, executor, job, offered, keeps, now):
     """Continue after the end of a task, see ``ends.run_tasks``; return the number of decisions taken."""
-    cluster = state.cluster[0]
-    if happened & executors.FAILED:
-        happened, offered, failed = ends.end_run(state, now)
-        if happened == 0 and failed and cluster.lost_output == 1:
-            return rounds.offer_free(state, keeps, now)  # tasks with lost outputs may have to run again
-    if happened == 0:
+    if happened == 0:  # no other executor is concerned
         return 0
     decisions = rounds.after_task(state, happened, executor, job, offered, keeps, now)
     if happened & (executors.JOB_COMPLETE | executors.JOB_FAILED):
         _log_change(state, -1 - job, now)
-    if happened & executors.JOB_FAILED:
-        state.jobs[job].completion_ms = float("nan")
     return decisions

@@ -366,19 +366,3 @@ def end_job(state, job, last_executor):
             executor = state.pools[pool].first
             leave_pool(state, executor)
             go_to_common_pool(state, executor)
-
-
-@inner
-def unclaim(state, job, target, count):
-    """Cancel claims on a target by executors that ``job`` (-1: no job) holds."""
-    if is_void(state, target) or target == IDLE:
-        return
-    tasks.adjust(state, target, 0, -count)
-    if state.stages[target].job != job:
-        state.jobs[state.stages[target].job].executors -= count
-
-
-@inner
-def is_void(state, target):
-    """Return whether a target belongs to a job that has ended."""
-    return target != IDLE and has_ended(state, state.stages[target].job)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.cluster.engine import tasks
-from simulator.cluster.engine.draws import COPY, copy_noise, delay_factor, draw_noise, level_above, run_of
+from simulator.cluster.engine import lost, tasks
+from simulator.cluster.engine.copies import copy_noise
+from simulator.cluster.engine.draws import COPY, delay_factor, level_above
 from simulator.cluster.engine.state import NOISE, TASK, State, view
 from simulator.cluster.observation import JOB, STAGE
 from simulator.compiled import compiled, inner
@@ -81,7 +82,7 @@ def _redraw(state, executor, finish, now):
         delay = delay_factor(state, stage.job, number, 0)
     wave, parallelism = int(task.wave), int(task.parallelism)
     if cluster.speculation_quantile > 0:
-        run = run_of(state, executor)
+        run = lost.run_of(state, executor)
         if run.outcome == COPY:
             level, duration = copy_noise(state, stage.job, number)
             if cluster.straggler_share > 0:
@@ -96,7 +97,7 @@ def _redraw(state, executor, finish, now):
         if task.executor == executor:
             task.finish = finish
         else:
-            run_of(state, executor).finish = finish
+            lost.run_of(state, executor).finish = finish
     return finish
 
 
@@ -143,4 +144,4 @@ def renew_noise(memory, job):
     first, last = state.stages[state.jobs[job].first_stage], state.stages[state.jobs[job].end_stage - 1]
     for task in range(first.first_task, last.first_task + last.num_tasks):
         if state.tasks[task].attempt > 0:
-            draw_noise(state, job, task)
+            lost.draw_noise(state, job, task)

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
-from simulator.cluster.engine import tasks
-from simulator.cluster.engine.draws import draw_noise, run_of
+from simulator.cluster.engine import executors, tasks
+from simulator.cluster.engine.draws import DURATION, LEVEL, chance
 from simulator.compiled import inner
 
 # Outcomes of task runs, see `simulator.cluster.faults.Outcome`.
 RUN_FAILED, RUN_EXECUTOR_LOST, RUN_OUTPUT_LOST, RUN_JOB_FAILED, RUN_KILLED = 1, 2, 3, 4, 5
+
+#: Values of ``next`` for a finished task, a finished task whose output is lost, and a running task that was copied.
+FINISHED, OUTPUT_LOST, COPIED = -2, -3, -4
+
+
+@inner
+def run_of(state, executor):
+    """Return the record of an executor's run, ``LOST``; used if its task was copied and ``TASK`` has the other run.
+
+    ``outcome`` is ``COPY`` if the run began as a copy, else 0. These records are the last ones of the table ``lost``.
+    """
+    return state.lost[len(state.lost) - len(state.executors) + executor]
+
+
+@inner
+def draw_noise(state, job, task):
+    """Draw the noise of the current attempt at a task; the first attempt has the noise of ``task_noise``."""
+    state.noise[task].level = chance(state, job, task, LEVEL)
+    state.noise[task].duration = chance(state, job, task, DURATION)
 
 
 @inner
@@ -34,7 +53,7 @@ def lose_run(state, executor, now, outcome):
 def other_run(state, executor):
     """Return the other executor that runs the same task; -1 if there is none."""
     runner = state.executors[executor]
-    if state.tasks[runner.task].next == tasks.COPIED:
+    if state.tasks[runner.task].next == COPIED:
         for number in range(len(state.executors)):
             other = state.executors[number]
             same_task = other.stage == runner.stage and other.task == runner.task
@@ -61,7 +80,29 @@ def requeue(state, number, stage_id, now, outcome):
     stage.returned = number
     tasks.adjust(state, stage_id, -1, 0)
     if stage.incomplete_parents > 0:
-        tasks.make_unready(state, stage)
+        _make_unready(state, stage)
+
+
+@inner
+def _make_unready(state, stage):
+    """Make a stage (a record) not ready, as a parent must run tasks again."""
+    stage.open_order = -1
+    if state.cluster[0].ready_stages_only == 1:
+        stage.open_parents = 1
+    state.jobs[stage.job].dirty = 1
+
+
+@inner
+def stop(state, executor):
+    """Remove the task of an executor from the heap: entries above it move down, then the first is removed."""
+    heap, index = state.heap, 0
+    while heap[index].executor != executor:
+        index += 1
+    while index > 0:
+        parent = heap[(index - 1) >> 1]
+        tasks.put(heap[index], parent.time, parent.order, parent.executor)
+        index = (index - 1) >> 1
+    tasks.pop(state)
 
 
 # Lost outputs.
@@ -75,8 +116,8 @@ def lose_outputs(state, job, executor):
         if stage.first_child < stage.end_child:
             for number in range(stage.first_task, stage.first_task + stage.num_tasks):
                 task = state.tasks[number]
-                if task.next == tasks.FINISHED and task.executor == executor:
-                    task.next = tasks.OUTPUT_LOST
+                if task.next == FINISHED and task.executor == executor:
+                    task.next = OUTPUT_LOST
                     stage.lost_outputs += 1
 
 
@@ -110,11 +151,30 @@ def _rerun(state, stage_id, now):
             child = state.stages[state.children[edge]]
             child.incomplete_parents += 1
             if child.started < child.num_tasks:
-                tasks.make_unready(state, child)
+                _make_unready(state, child)
     for number in range(stage.first_task, stage.first_task + stage.num_tasks):
         task = state.tasks[number]
-        if task.next == tasks.OUTPUT_LOST:
+        if task.next == OUTPUT_LOST:
             stage.finished -= 1
             stage.finished_ms -= task.finish - task.start
             requeue(state, number, stage_id, now, RUN_OUTPUT_LOST)
     stage.lost_outputs = 0
+
+
+# Claims on tasks.
+
+
+@inner
+def unclaim(state, job, target, count):
+    """Cancel claims on a target by executors that ``job`` (-1: no job) holds."""
+    if is_void(state, target) or target == executors.IDLE:
+        return
+    tasks.adjust(state, target, 0, -count)
+    if state.stages[target].job != job:
+        state.jobs[state.stages[target].job].executors -= count
+
+
+@inner
+def is_void(state, target):
+    """Return whether a target belongs to a job that has ended."""
+    return target != executors.IDLE and executors.has_ended(state, state.stages[target].job)

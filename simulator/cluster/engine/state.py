@@ -75,7 +75,6 @@ CLUSTER = record(
     ("release_misfits", _INT),
     ("ready_stages_only", _INT),
     ("offer_after_tasks", _INT),
-    ("has_faults", _INT),  # 1 if an end of a task may be a failure
     ("lost_output", _INT),
     ("task_failures", _FLOAT),
     ("straggler_share", _FLOAT),
@@ -196,7 +195,7 @@ TASK = record(
     ("wave", np.int8),
     ("failures", np.int8),  # number of failed runs
     ("attempt", np.int16),  # number of lost runs, including failed ones
-    ("next", np.int32),  # next in the linked list of returned tasks; or `tasks.FINISHED` and so on
+    ("next", np.int32),  # next in the linked list of returned tasks; or `lost.FINISHED` and so on
 )
 
 _NO_MOVES = np.empty(0, dtype=MOVE)
@@ -240,7 +239,7 @@ class State(NamedTuple):
     seen_stages: NDArray[np.void]  # observation.STAGE [classes * stages]: rows by class, live jobs first
     noise: NDArray[np.void]  # NOISE [tasks]
     tasks: NDArray[np.void]  # TASK [tasks]
-    lost: NDArray[np.void]  # LOST [tasks + 4 * executors], see also `draws.run_of`; may be empty
+    lost: NDArray[np.void]  # LOST [tasks + 4 * executors], see also `lost.run_of`; may be empty
     changes: NDArray[np.void]  # CHANGE [2 * jobs], first `num_changes`
     late_ms: NDArray[
         np.float64
@@ -357,7 +356,6 @@ def allocate(
     for name, value in (vars(config.semantics) | vars(config.faults)).items():
         if name in (CLUSTER.names or ()):
             cluster[name] = value
-    cluster["has_faults"] = config.faults.active
     cluster["straggler_share"], cluster["straggler_factor"] = config.faults.stragglers
     if config.faults.speculation:
         cluster["speculation_quantile"], cluster["speculation_multiplier"] = config.faults.speculation

@@ -13,9 +13,6 @@ from workloads.job import Wave
 
 _FRESH, _FIRST, _REST = int(Wave.FRESH), int(Wave.FIRST), int(Wave.REST)
 
-#: Values of ``next`` for a finished task, a finished task whose output is lost, and a running task that was copied.
-FINISHED, OUTPUT_LOST, COPIED = -2, -3, -4
-
 #: Sort keys of ``turn_of``: first stage that is not ready, and the end.
 NOT_READY, LAST = 2**61, 2**62
 
@@ -146,15 +143,6 @@ def complete_stage(state, stage):
 
 
 @inner
-def make_unready(state, stage):
-    """Make a stage (a record) not ready, as a parent must run tasks again."""
-    stage.open_order = -1
-    if state.cluster[0].ready_stages_only == 1:
-        stage.open_parents = 1
-    state.jobs[stage.job].dirty = 1
-
-
-@inner
 def make_ready(state, stage):
     """Make a stage ready, as all its parents are complete; stages that become ready together are ordered by rank."""
     state.stages[stage].open_order = state.cluster[0].next_opened + state.stages[stage].path_rank
@@ -255,8 +243,9 @@ def is_before(time, order, other):
 
 
 @inner
-def _put(place, time, order, executor):
-    place.time, place.order, place.executor = time, order, executor
+def put(running, time, order, executor):
+    """Write a running task into a record of the heap."""
+    running.time, running.order, running.executor = time, order, executor
 
 
 @inner
@@ -269,9 +258,9 @@ def push(state, time, order, executor):
         parent = heap[(index - 1) >> 1]
         if not is_before(time, order, parent):
             break
-        _put(heap[index], parent.time, parent.order, parent.executor)
+        put(heap[index], parent.time, parent.order, parent.executor)
         index = (index - 1) >> 1
-    _put(heap[index], time, order, executor)
+    put(heap[index], time, order, executor)
 
 
 @inner
@@ -281,19 +270,6 @@ def pop(state):
     last = state.heap[state.cluster[0].num_running]
     if state.cluster[0].num_running > 0:
         _sift_down(state, last.time, last.order, last.executor)
-
-
-@inner
-def remove(state, executor):
-    """Remove the task of an executor from the heap: entries above it move down, then the first is removed."""
-    heap, index = state.heap, 0
-    while heap[index].executor != executor:
-        index += 1
-    while index > 0:
-        parent = heap[(index - 1) >> 1]
-        _put(heap[index], parent.time, parent.order, parent.executor)
-        index = (index - 1) >> 1
-    pop(state)
 
 
 @inner
@@ -309,6 +285,6 @@ def _sift_down(state, time, order, executor):
             child += 1
         if is_before(time, order, heap[child]):
             break
-        _put(heap[index], heap[child].time, heap[child].order, heap[child].executor)
+        put(heap[index], heap[child].time, heap[child].order, heap[child].executor)
         index = child
-    _put(heap[index], time, order, executor)
+    put(heap[index], time, order, executor)

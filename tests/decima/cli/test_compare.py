@@ -18,7 +18,7 @@ from decima.evaluation.summaries import scheduler_summaries
 from decima.evaluation.variants import GRIDS
 from decima.policy.shipped import SHIPPED
 from decima.registry import SCHEDULERS
-from decima.schedulers.entries import signature
+from decima.schedulers.listing import signature
 from tests.cases import cases
 from tests.decima.cli.commands import SAVED, Compare, assert_one_line_error, assert_same_again, results, succeeded, told
 from tests.decima.evaluation.examples import LIBRARY, OWN

@@ -19,7 +19,7 @@ from decima.learning.cluster.config import RECIPES, read_config
 from decima.learning.grid.config import RECIPES as GRID_RECIPES, DeepRMConfig
 from decima.registry import make_scheduler
 from decima.settings import read_settings
-from simulator.cluster.config import parse_classes
+from simulator.cluster.texts import parse_classes
 from tests.decima.cli.commands import every_command
 
 ROOT = Path(__file__).parents[3]

@@ -30,7 +30,8 @@ from decima.schedulers import Fifo, Scheduler
 from decima.schedulers.base import SchedulerError
 from decima.show.report import comparison_notes, comparison_report, comparison_table, shows_slowdown
 from simulator import Decision, Observation
-from simulator.cluster.config import DECIMA_SIM, ClusterConfig, Semantics, parse_classes
+from simulator.cluster.config import DECIMA_SIM, ClusterConfig, Semantics
+from simulator.cluster.texts import parse_classes
 from simulator.cluster.times_alone import TimeAlone, times_alone
 from tests.cases import cases
 from tests.decima.evaluation.examples import CLUSTER, LIBRARY, OWN, comparison, conditions, finished, run, runs_of

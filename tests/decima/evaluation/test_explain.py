@@ -12,7 +12,8 @@ from decima.evaluation.decisions import replay
 from decima.evaluation.explain import explain, explain_first
 from decima.policy import Featurizer, Policy, load_policy as load_network, save_policy
 from decima.policy.presets import GENERAL_POLICY, PACKING_POLICY, PROFILED_POLICY
-from decima.registry import load_policy, make_scheduler
+from decima.registry import make_scheduler
+from decima.registry.policies import load_policy
 from decima.show.explanation import notes, shown, tables
 from simulator import ClusterConfig, Decision, Observation
 from simulator.cluster.config import Knowledge

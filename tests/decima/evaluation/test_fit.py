@@ -13,7 +13,8 @@ from decima.evaluation.conditions import Conditions
 from decima.evaluation.fit import best_fit, evaluation_setting, misfits
 from decima.policy import Policy, PolicyFileError, read_trained_on, save_policy
 from decima.policy.shipped import SHIPPED
-from simulator.cluster.config import ClusterConfig, Knowledge, parse_classes
+from simulator.cluster.config import ClusterConfig, Knowledge
+from simulator.cluster.texts import parse_classes
 from tests.cases import cases
 from tests.decima.policy.test_files import SMALL
 from workloads import Workload, embedded_workload, read_alibaba, trace_arrivals

@@ -33,7 +33,8 @@ from tests.decima.policy.examples import changed, episode, graphs_of, policy_of
 from tests.example_parts import LeftToStart, ShortestFirst
 from tests.refusal import one_line
 from tests.simulator.cluster.build import chain, jobs, stage
-from workloads.errors import PolicyFileError, is_custom
+from workloads.custom import is_custom
+from workloads.errors import PolicyFileError
 
 ROOT = Path(__file__).parents[3]
 PARTS = "tests.example_parts"

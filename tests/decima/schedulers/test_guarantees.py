@@ -10,7 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from decima.registry import SCHEDULERS, make_scheduler, split_names
-from decima.schedulers.base import Kind, Scheduler, SchedulerError, all_offered
+from decima.schedulers.base import Kind, Scheduler, SchedulerError
+from decima.schedulers.decisions import all_offered
 from decima.schedulers.guarantees import Guarantees
 from decima.schedulers.guarded import Guarded
 from decima.schedulers.lateness import VirtualCluster, speed_of

@@ -13,7 +13,7 @@ from tests.cases import cases
 from tests.decima.policy.examples import random_sequence
 from tests.simulator.cluster.build import chain, job, jobs, stage
 from workloads import JobSequence, batch_arrivals, uniform_memory
-from workloads.sources.tpch import embedded_workload
+from workloads.sources.open import embedded_workload
 
 SMALL_AND_LARGE = (ExecutorClass(2, memory=0.5), ExecutorClass(2, memory=1.0))
 

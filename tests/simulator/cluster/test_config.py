@@ -5,7 +5,7 @@ import math
 import pytest
 
 from simulator import PAPER, ClusterConfig, ConfigError, ExecutorClass
-from simulator.cluster.config import parse_classes
+from simulator.cluster.texts import parse_classes
 from tests.cases import cases
 
 

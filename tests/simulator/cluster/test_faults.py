@@ -27,8 +27,8 @@ from simulator.cluster import base, faults
 from simulator.cluster.capacity import read_capacity
 from simulator.cluster.config import Knowledge
 from simulator.cluster.draws import COPY, Purpose, chance, executor_keys, job_key
-from simulator.cluster.engine import draws, ends, lost
-from simulator.cluster.faults import parse_speculation, parse_stragglers
+from simulator.cluster.engine import copies, draws, failures, lost
+from simulator.cluster.texts import parse_speculation, parse_stragglers
 from tests.cases import cases
 from tests.refusal import one_line
 from tests.simulator.cluster.build import Greedy, chain, finish, job, jobs, stage
@@ -188,8 +188,8 @@ def test_random_numbers_are_uniform_and_outages_the_same_for_all() -> None:
 
 
 def test_engines_agree_on_constants() -> None:
-    assert ends.MOST_FAILURES == faults.MOST_FAILURES
-    assert (ends.MIN_LATE_MS, COPY) == (faults.MIN_LATE_MS, draws.COPY)
+    assert failures.MOST_FAILURES == faults.MOST_FAILURES
+    assert (copies.MIN_LATE_MS, COPY) == (faults.MIN_LATE_MS, draws.COPY)
     for outcome in list(Outcome)[1:]:
         assert getattr(lost, f"RUN_{outcome.name}") == outcome
 

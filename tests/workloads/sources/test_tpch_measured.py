@@ -12,7 +12,8 @@ import pytest
 
 from workloads import Wave, WorkloadError, embedded_tpch, load_tpch, read_workload
 from workloads.sources import tpch_build
-from workloads.sources.tpch import DEFAULT_SIZES, embedded_workload
+from workloads.sources.open import embedded_workload
+from workloads.sources.tpch import DEFAULT_SIZES
 from workloads.sources.tpch_build import _command, _megabytes, _parser, _provenance, _run, build, main, read_recordings
 
 DATA = Path(str(files("workloads"))) / "data"

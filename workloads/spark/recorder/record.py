@@ -38,11 +38,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from workloads.errors import DecimaError, number_in, whole_in
+from workloads.errors import DecimaError
 from workloads.reading import read_document
 from workloads.spark.recorder.cluster import StandaloneCluster, java_version, spark_home
 from workloads.spark.recorder.submission import Application, DriverProcess, Layout
 from workloads.spark.recorder.tpch import NUM_QUERIES, RecorderError, generate_tables, tpchgen_program
+from workloads.texts import number_in, whole_in
 
 _T = TypeVar("_T")
 

@@ -8,7 +8,8 @@ from decima.learning.cluster.config import RECIPES, TrainingConfig, read_config
 from decima.policy.config import Feature
 from decima.policy.presets import PRESETS
 from decima.settings import TrainingError
-from simulator.cluster.config import SEMANTICS, ClusterConfig, parse_classes
+from simulator.cluster.config import SEMANTICS, ClusterConfig
+from simulator.cluster.texts import parse_classes
 from tests.cases import cases
 from tests.refusal import one_line, refusal
 from workloads import WorkloadError, poisson_arrivals

@@ -6,19 +6,13 @@ Modules of schedulers, guarantees and policies are imported when a name needs th
 from __future__ import annotations
 
 import re
-from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
-import simulator  # its names, and those of decima.policy, are imported on first use
-from decima import policy as policies
-from decima.schedulers.base import Decide, FunctionScheduler, Kind, Scheduler, SchedulerError
-from decima.schedulers.entries import ENTRIES, PARAMETERS, SCHEDULERS, WITH_BASE, signature
-from workloads.errors import did_you_mean, is_custom
+import simulator  # its names are imported on first use
+from decima.schedulers.base import Decide, Kind, Scheduler, SchedulerError
+from decima.schedulers.entries import ENTRIES, PARAMETERS, SCHEDULERS, WITH_BASE
 
 if TYPE_CHECKING:
-    from decima.policy.policy import Policy
-    from decima.policy.scheduler import Actor, NeuralScheduler
     from decima.schedulers.guarantees import Guarantees
     from simulator.cluster.config import ClusterConfig
     from simulator.cluster.episode import DecidesStages
@@ -27,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ANY_POLICY", "FALLBACK", "LEARNED", "SCHEDULERS", "UNGUARDED", "SchedulerError", "SchedulerLike",
-    "load_policy", "make_scheduler", "policy_named", "run_episode", "split_guarantees", "split_names",
+    "make_scheduler", "policy_named", "run_episode", "split_guarantees", "split_names",
 ]  # fmt: skip
 
 #: Name of the learned scheduler; ``decima:POLICY`` names its policy, too.
@@ -66,7 +60,9 @@ def make_scheduler(spec: SchedulerLike, seed: int = 0) -> DecidesStages:
         SchedulerError: there is no such scheduler, or it cannot be built.
     """
     if not isinstance(spec, str):
-        return _custom_object(spec)
+        from decima.registry.custom import scheduler_of_object
+
+        return scheduler_of_object(spec)
     named, guarantees = split_guarantees(spec)
     if guarantees:
         from decima.schedulers.guarantees import guarded
@@ -74,28 +70,21 @@ def make_scheduler(spec: SchedulerLike, seed: int = 0) -> DecidesStages:
         return guarded(make_scheduler(named, seed), guarantees)
     has_guard = not spec.endswith(UNGUARDED)
     name, colon, argument = spec.removesuffix(UNGUARDED).partition(":")
+    if name == LEARNED and colon:
+        from decima.registry.policies import learned_scheduler
+
+        return learned_scheduler(spec, argument, has_guard)
     if name == LEARNED:
-        return _learned_scheduler(spec, argument, has_guard) if colon else SCHEDULERS[FALLBACK]()
+        return SCHEDULERS[FALLBACK]()
     if name in ENTRIES and has_guard:
         if not colon:
             kind: Any = SCHEDULERS[name]
             return kind(seed) if name == "random" else kind()  # type: ignore[no-any-return]
         if name in PARAMETERS:
             return _with_parameters(spec, name, argument)
-    from decima.schedulers.former_names import check_present
+    from decima.registry.custom import scheduler_of_class
 
-    check_present(spec, name)
-    near = did_you_mean(name, [*ENTRIES, LEARNED])
-    module = name.removesuffix(".py")
-    if not near and not colon and Path(f"{module}.py").is_file():
-        near = f" (did you mean a class in that file, '{module}:CLASS'?)"
-    if not (colon and has_guard) or name in ENTRIES or (near and not is_custom(spec)):
-        known = ", ".join(map(signature, ENTRIES))
-        raise SchedulerError(
-            f"unknown scheduler {spec!r}{near}: expected one of {known}, decima, decima:POLICY or module:Class; "
-            "decima compare and decima.compare know tuned-weighted-fair, too, and decima.tune gives its alpha"
-        )
-    return _custom_scheduler(spec)
+    return scheduler_of_class(spec)
 
 
 def _with_parameters(spec: str, name: str, argument: str) -> Scheduler:
@@ -116,41 +105,6 @@ def _with_parameters(spec: str, name: str, argument: str) -> Scheduler:
     if argument.endswith(".json"):
         scheduler.kind = Kind.TUNED_RULE
     return scheduler
-
-
-def _learned_scheduler(spec: str, policy: str, has_guard: bool) -> NeuralScheduler:
-    from workloads.errors import PartError, PolicyFileError
-
-    try:
-        return load_policy(policy, guard=has_guard)
-    except (PartError, PolicyFileError) as error:
-        raise SchedulerError(f"scheduler {spec!r}: {error}") from None
-
-
-def load_policy(policy: str | Path, guard: bool = True) -> NeuralScheduler:
-    """Load a learned scheduler, ready for ``run_episode``.
-
-    Args:
-        policy: name of a shipped policy, such as ``tpch-batch`` (see ``decima.policy.shipped``), or path of a policy
-            file that ``decima train`` wrote, or of the folder of the training.
-        guard: whether a guard masks decisions that leave executors idle while work waits, see ``NeuralScheduler``.
-
-    Raises:
-        PolicyFileError: there is no such policy, or the file cannot be read.
-        PartError: a custom part of the policy cannot be loaded.
-    """
-    from workloads.errors import PolicyFileError
-
-    if not isinstance(policy, str | Path):
-        raise PolicyFileError(f"policy must be a name or a path, got {policy!r:.60}")
-    path = policies.policy_path(policy)
-    if path.is_dir():
-        path = policies.policy_path(f"{path}/")
-    try:
-        changed_ns = path.stat().st_mtime_ns
-    except OSError as error:
-        raise PolicyFileError(f"{path}: {error.strerror}") from None
-    return policies.NeuralScheduler(_actor(path, changed_ns), guard=guard)
 
 
 def run_episode(config: ClusterConfig, sequence: JobSequence, scheduler: SchedulerLike) -> EpisodeRecord:
@@ -192,49 +146,3 @@ def split_guarantees(spec: str) -> tuple[str, Guarantees | None]:
 def split_names(text: str) -> list[str]:
     """Split a list of scheduler names at commas, except at commas inside a name, as before ``guard=off``."""
     return [name.strip() for name in re.split(r",(?!\s*[\w-]+=)", text)]
-
-
-@lru_cache(maxsize=16)
-def _actor(path: Path, changed_ns: int) -> Actor | Policy:
-    """Read a policy file once per process and time of change."""
-    return policies.load_actor(path)
-
-
-def _custom_scheduler(spec: str) -> DecidesStages:
-    """Build a custom class from its name and the numbers after it."""
-    from decima.policy.parts import build_part
-    from decima.schedulers.parameters import custom_arguments
-    from workloads.errors import PartError
-
-    module, kind, *texts = spec.split(":", 2)
-    values, options = custom_arguments(spec, texts[0]) if texts else ([], {})
-    try:
-        scheduler = build_part(f"{module}:{kind}", object, *values, **options)
-    except PartError as error:
-        raise SchedulerError(f"scheduler {error}") from None
-    if not _is_scheduler(scheduler):
-        raise SchedulerError(
-            f"scheduler {spec!r} needs the methods decide and reset of decima.schedulers.Scheduler"
-        )
-    return scheduler  # type: ignore[no-any-return]
-
-
-def _custom_object(spec: Any) -> DecidesStages:
-    if isinstance(spec, type):
-        try:
-            spec = spec()
-        except TypeError as error:
-            raise SchedulerError(
-                f"scheduler {spec.__name__}: {error}; give an object instead of the class"
-            ) from None
-    if _is_scheduler(spec):
-        return spec  # type: ignore[no-any-return]
-    if callable(spec):
-        return FunctionScheduler(spec)
-    raise SchedulerError(
-        f"a scheduler is a name, an object or class with the methods decide and reset, or a function, got {spec!r:.60}"
-    )
-
-
-def _is_scheduler(candidate: Any) -> bool:
-    return callable(getattr(candidate, "decide", None)) and callable(getattr(candidate, "reset", None))
