@@ -184,7 +184,7 @@ class Repeater:
         elif kind == "asked":
             number, line = content
             driver = self._drivers[number]
-            driver.state = StateMessage.model_validate_json(line)
+            driver.state = StateMessage.model_validate_json(line, extra="ignore")
             notify(self._watchers, lambda watcher: watcher.asked(driver))
         elif kind == "answered":
             number, decided, jobs, took_ms, failures = content

@@ -55,7 +55,7 @@ class TimeBudget:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._drivers: dict[int, _Asking] = {}
-        self._left_s, self._updated_s = BURST_S, clock()
+        self._left_s, self._updated_s = BURST_S, -math.inf
 
     def check(self, driver: int, num_bytes: int) -> str:
         """Return the reason, one line, why a question is not decided; empty if it is decided.
@@ -65,14 +65,14 @@ class TimeBudget:
             num_bytes: length of the question's line.
         """
         now_s = self._clock()
+        self._left_s = min(BURST_S, self._left_s + SHARE * (now_s - self._updated_s))
+        self._updated_s = now_s
         asking = self._drivers.setdefault(driver, _Asking())
         asking.asked_s = now_s
         expected_s = min(asking.s_per_byte) * num_bytes  # one of two may have been delayed by a compilation
         if expected_s <= CHEAP_S:
             return ""
         others = [other for other in self._drivers.values() if other is not asking]
-        self._left_s = min(BURST_S, self._left_s + SHARE * (now_s - self._updated_s))
-        self._updated_s = now_s
         is_waited_for = any(
             other.decided_s < asking.decided_s and now_s - other.denied_s <= TURN_S for other in others
         )

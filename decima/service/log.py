@@ -22,7 +22,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from decima.service.protocol import Answer, ExecutorMessage, JobMessage
+from decima.service.protocol import Answer, ExecutorMessage, JobMessage, Missed
 from decima.service.service import Connected, ServeError, Watcher, first_error, one_line
 from workloads.errors import DecimaError
 from workloads.reading import open_regular
@@ -107,6 +107,7 @@ class Question(_Line):
         executors: all executors if any of them changed since the driver's last question, else null.
         jobs: new jobs, and jobs that changed.
         gone: ids of jobs that are no longer live.
+        missed: what the driver has missed; null before version 4, or if the driver does not report it.
     """
 
     event: Literal["question"] = "question"
@@ -117,6 +118,7 @@ class Question(_Line):
     executors: Annotated[tuple[ExecutorMessage, ...], _UP_TO_FIRST] | None = None
     jobs: Annotated[tuple[JobMessage, ...], _UP_TO_FIRST] = ()
     gone: Annotated[tuple[str, ...], _UP_TO_FIRST] = ()
+    missed: Missed | None = None
 
 
 class Estimated(_Line):
@@ -299,6 +301,7 @@ class DecisionLog(Watcher):
                 executors=None if executors == state.executors else state.executors,
                 jobs=tuple(job for job in state.jobs if jobs.get(job.id) != job),
                 gone=tuple(sorted(jobs.keys() - now)),
+                missed=state.missed,
             )
         )
 

@@ -52,6 +52,23 @@ class Metrics(Watcher):
             "Questions answered with Spark's own order after a failure of the policy.",
             registry=registry,
         )
+        self._late, self._lost, self._fallback = (
+            Counter(name, text, ["application"], registry=registry)
+            for name, text in (
+                (
+                    "decima_late_answers",
+                    "Questions without an answer within the driver's timeout, as drivers count.",
+                ),
+                (
+                    "decima_lost_answers",
+                    "Questions whose connection ended before the answer, as drivers count.",
+                ),
+                (
+                    "decima_fallback_seconds",
+                    "Time with tasks in Spark's own order for want of an answer, as drivers count.",
+                ),
+            )
+        )
         self._skipped = Counter(
             "decima_skipped_questions",
             "Questions answered with Spark's own order, because a decision would have delayed other drivers.",
@@ -123,7 +140,8 @@ class Metrics(Watcher):
     def welcomed(self, driver: Connected) -> None:
         """Count a driver that has connected."""
         self._show(driver.number, (0, 0))
-        self._skipped.labels(self._application(driver))  # exports 0, so that the first increase is seen
+        for counter in (self._late, self._lost, self._fallback, self._skipped):
+            counter.labels(self._application(driver))  # exports 0, so that the first increase is seen
 
     def answered(self, driver: Connected) -> None:
         """Count a question and its answer."""
@@ -134,6 +152,11 @@ class Metrics(Watcher):
         self._decisions.inc(len(driver.decided.choices))
         self._answer.observe(driver.took_ms / 1000)
         self._policy.observe(driver.decided.policy_ms / 1000)
+        if (missed := driver.state.missed) is not None:
+            name = self._application(driver)
+            self._late.labels(name).inc(missed.late)
+            self._lost.labels(name).inc(missed.lost)
+            self._fallback.labels(name).inc(missed.fallback_ms / 1000)
         self._show(driver.number, (len(driver.state.jobs), driver.decided.slots))
 
     def skipped(self, driver: Connected, reason: str) -> None:

@@ -36,12 +36,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from decima.outputs import json_in_html
 from decima.service.credentials import CHALLENGE, Tokens, check_request
 from decima.service.jobs import LiveJob
+from decima.service.protocol import Missed
 from decima.service.service import Connected, ServeError, Watcher, one_line
 
 __all__ = ["Page"]
 
 #: Maximum numbers of displayed drivers, and for each driver of jobs, stages of a job, executors and decisions.
 MOST_DRIVERS, MOST_JOBS, MOST_STAGES, MOST_EXECUTORS, MOST_DECISIONS = 10, 20, 60, 200, 30
+#: Maximum number of applications whose missed answers are remembered.
+MOST_APPLICATIONS = 1_000
 #: Minimum time between two updates, and maximum time without an update, s.
 MIN_UPDATE_S, KEEPALIVE_S = 0.5, 15.0
 #: Time limit for the web server to stop after the service, s; afterwards its thread ends with the process.
@@ -71,6 +74,8 @@ class Page(Watcher):
         self._drivers: dict[int, Connected] = {}
         self._decisions: dict[int, deque[dict[str, Any]]] = {}
         self._overruled: dict[int, Counter[str]] = {}
+        #: Application id -> what it has missed, over all its connections.
+        self._missed: dict[str, Missed] = {}
         self._questions = self._failures = 0
         self._version = 0
         self._dirty: set[int] = set()
@@ -98,6 +103,13 @@ class Page(Watcher):
         assert state is not None
         self._failures += bool(decided.failure)
         self._overruled[driver.number].update(decided.overruled)
+        if state.missed is not None:
+            application = driver.hello.application
+            self._missed[application] = self._missed.pop(application, Missed()).plus(state.missed)
+            if len(self._missed) > MOST_APPLICATIONS:
+                del self._missed[
+                    next(iter(self._missed))
+                ]  # the application that has not asked for the longest time
         for choice in decided.choices:
             job = decided.jobs[choice.job]
             self._decisions[driver.number].appendleft(
@@ -152,6 +164,9 @@ class Page(Watcher):
             "policy_ms": decided.policy_ms if decided is not None else 0.0,
             "failures": driver.failures,
             "skipped": driver.skipped,
+            "missed": self._missed[driver.hello.application].model_dump()
+            if driver.hello.application in self._missed
+            else None,
             "failure": decided.failure if decided is not None else "",
             "target": decided.answer.executors if decided is not None else None,
             "num_jobs": len(state.jobs) if state is not None else 0,

@@ -8,7 +8,8 @@ The driver asks after each event that can change a decision: a stage appears, en
 ends; an executor joins or leaves. A driver that moves executors also asks at least once a second, since its target
 number of executors depends on other drivers.
 
-The service refuses unknown fields, wrong types, and negative or too large numbers. Points in time (``time_ms``,
+The service refuses wrong types, and negative or too large numbers. Unknown fields are ignored: a newer driver may send
+more within one version of the protocol. Points in time (``time_ms``,
 ``*_time_ms``) are milliseconds since 1970; durations (other ``*_ms``) are milliseconds.
 """
 
@@ -19,8 +20,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = [
-    "LONGEST_LINE", "PROTOCOL", "Answer", "Exchange", "ExecutorMessage", "Hello", "JobMessage", "Pool", "Refusal",
-    "StageMessage", "StageOrder", "StateMessage", "Welcome",
+    "LONGEST_LINE", "PROTOCOL", "Answer", "Exchange", "ExecutorMessage", "Hello", "JobMessage", "Missed", "Pool",
+    "Refusal", "StageMessage", "StageOrder", "StateMessage", "Welcome",
 ]  # fmt: skip
 
 #: Version of the protocol; both sides must speak the same.
@@ -182,6 +183,34 @@ class JobMessage(Message):
     stages: Annotated[tuple[StageMessage, ...], _UP_TO_FIRST]
 
 
+class Missed(Message):
+    """What the driver has missed since its last question that the service decided.
+
+    Attributes:
+        late: number of questions without an answer within the driver's timeout.
+        lost: number of questions whose connection ended before the answer.
+        fallback_ms: time with tasks in which Spark kept its own order for want of an answer, or without a connection in
+            shadow mode.
+        reason: last reason; empty if nothing was missed or the reason is unknown.
+    """
+
+    late: Count = 0
+    lost: Count = 0
+    fallback_ms: Milliseconds = 0.0
+    reason: Name = ""
+
+    def plus(self, other: Missed | None) -> Missed:
+        """Return the sum with what was missed later; None: nothing."""
+        if other is None:
+            return self
+        return Missed.model_construct(
+            late=self.late + other.late,
+            lost=self.lost + other.lost,
+            fallback_ms=self.fallback_ms + other.fallback_ms,
+            reason=other.reason or self.reason,
+        )
+
+
 class StateMessage(Message):
     """Driver to service: a question.
 
@@ -191,6 +220,7 @@ class StateMessage(Message):
         move_ms: median time from the request of an executor to its first task; null before the first.
         executors: executors of the application.
         jobs: incomplete jobs in order of arrival.
+        missed: what the driver has missed; null if it does not report this.
     """
 
     type: Literal["state"]
@@ -199,6 +229,7 @@ class StateMessage(Message):
     move_ms: Milliseconds | None = None
     executors: Annotated[tuple[ExecutorMessage, ...], _UP_TO_FIRST]
     jobs: Annotated[tuple[JobMessage, ...], _UP_TO_FIRST]
+    missed: Missed | None = None
 
     @property
     def slots(self) -> int:

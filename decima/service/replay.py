@@ -9,13 +9,14 @@ precise with more frequent questions. Numbers of tasks, arrivals and ends of job
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from decima.service.log import Answered, Line, LogError, Question, Started, Welcomed
 from decima.service.protocol import Answer, ExecutorMessage, JobMessage, StageMessage
@@ -44,14 +45,52 @@ class Replayed:
 
     Attributes:
         application: Spark's application id.
+        policy: name of the policy, for display.
+        scheduler: name of the policy, for ``make_scheduler``.
+        is_shadow: whether Spark kept its own order.
         record: episode record; its clock starts with the first job.
+        planning_ms: time from each job's submission to the first question with a stage of it, float64 [jobs], ms.
+        adaptive: for each job, whether adaptive execution submits each of its stages as a Spark job.
     """
 
     name: str
     application: str
     policy: str
+    scheduler: str
+    is_shadow: bool
     questions: int
     record: EpisodeRecord
+    planning_ms: NDArray[np.float64]
+    adaptive: tuple[bool, ...]
+
+    def measured_profiles(self) -> Iterator[tuple[JobProfile | None, bool]]:
+        """Yield each job's profile with measured durations (None without any), and whether the job is complete.
+
+        All tasks of a stage have the mean duration that the driver reported, or else that of the replay. Stages without
+        any are left out.
+        """
+        record = self.record
+        lasted_ms = record.task_finish_ms - record.task_start_ms
+        task = 0
+        for job, profile in enumerate(record.sequence.profiles):
+            stages: dict[int, StageProfile] = {}
+            for number, stage in enumerate(profile.stages):
+                tasks = lasted_ms[task : task + stage.num_tasks]
+                task += stage.num_tasks
+                if stage.durations.values.any():
+                    stages[number] = stage
+                elif not np.isnan(tasks).all():
+                    mean_ms = max(float(np.nanmean(tasks)), 1.0)
+                    stages[number] = StageProfile(
+                        stage.num_tasks, TaskDurations.constant(mean_ms), stage.name
+                    )
+            row_of = {stage: index for index, stage in enumerate(stages)}
+            kept = [pair for pair in profile.edges.tolist() if row_of.keys() >= set(pair)]
+            edges = np.array(
+                [(row_of[parent], row_of[child]) for parent, child in kept], dtype=np.int64
+            ).reshape(-1, 2)
+            measured = JobProfile(profile.name, tuple(stages.values()), edges) if stages else None
+            yield measured, not np.isnan(record.completion_ms[job])
 
 
 @dataclass(eq=False)
@@ -76,9 +115,10 @@ class _Slot:
 
 @dataclass(eq=False)
 class _JobState:
-    """Last reported state of a job; NaN ``gone_ms``: the job is still live."""
+    """Last reported state of a job; NaN ``gone_ms``: the job is still live; ``began_ms``: when it first had a stage."""
 
     message: JobMessage
+    began_ms: float = float("nan")
     seen_ms: float = 0.0
     stages: dict[int, StageMessage] = field(default_factory=dict)
     gone_ms: float = float("nan")
@@ -87,9 +127,8 @@ class _JobState:
 class _DriverReplay:
     """Reconstructs the slots of one driver from its questions and answers."""
 
-    def __init__(self, welcomed: Welcomed, policy: str, obeys: bool) -> None:
-        self.welcomed, self.policy = welcomed, policy
-        self._obeys = obeys
+    def __init__(self, welcomed: Welcomed, scheduler: str, is_shadow: bool) -> None:
+        self.welcomed, self.scheduler, self._is_shadow = welcomed, scheduler, is_shadow
         self.questions = self.decisions = 0
         self._time_ms = 0.0
         self._before_ms = 0.0
@@ -109,6 +148,8 @@ class _DriverReplay:
             job_state = self._jobs.setdefault(job.id, _JobState(job))
             job_state.message, job_state.seen_ms = job, line.time_ms
             job_state.stages.update((stage.id, stage) for stage in job.stages)
+            if job.stages and np.isnan(job_state.began_ms):
+                job_state.began_ms = line.time_ms
             self._live[job.id] = job
         if line.executors is not None:
             self._executors = line.executors
@@ -124,7 +165,7 @@ class _DriverReplay:
 
     def answer(self, line: Answered) -> None:
         self.decisions += len(line.choices)
-        if self._obeys:
+        if not self._is_shadow:
             self._start_by(line.answer)
 
     def _finish(self, job: JobMessage) -> None:
@@ -273,7 +314,13 @@ class _DriverReplay:
             num_decisions=self.decisions,
         )
         hello = self.welcomed
-        return Replayed(hello.name, hello.application, self.policy, self.questions, record)
+        policy = f"{self.scheduler}, in the shadow" if self._is_shadow else self.scheduler
+        planning_ms = np.array([max(job.began_ms - job.message.submitted_time_ms, 0.0) for job in jobs])
+        return Replayed(
+            *(hello.name, hello.application, policy, self.scheduler, self._is_shadow, self.questions, record),
+            planning_ms,
+            tuple("AdaptiveSparkPlan" in (job.message.plan or ()) for job in jobs),
+        )
 
     def _tasks(self, jobs: list[_JobState], first_ms: float) -> dict[str, Any]:
         """Return the arrays of the record with one entry per task, by field name."""
@@ -302,14 +349,13 @@ class _DriverReplay:
 def replayed(lines: Iterable[Line]) -> list[Replayed]:
     """Replay the drivers of a log in order of connection. Drivers without a job are omitted."""
     drivers: dict[tuple[int, int], _DriverReplay] = {}
-    policy, obeys, service = "", True, 0
+    scheduler, is_shadow, service = "", False, 0
     for line in lines:
         if isinstance(line, Started):
-            policy = f"{line.policy}, in the shadow" if line.shadow else line.policy
-            obeys = not line.shadow
+            scheduler, is_shadow = line.policy, line.shadow
             service += 1  # each service numbers its drivers from 1
         elif isinstance(line, Welcomed):
-            drivers[service, line.driver] = _DriverReplay(line, policy, obeys)
+            drivers[service, line.driver] = _DriverReplay(line, scheduler, is_shadow)
         elif isinstance(line, Question) and (service, line.driver) in drivers:
             drivers[service, line.driver].ask(line)
         elif isinstance(line, Answered) and (service, line.driver) in drivers:

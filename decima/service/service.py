@@ -15,7 +15,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
@@ -186,6 +186,8 @@ _HELLO, _STATE = TypeAdapter(Hello), TypeAdapter(StateMessage)
 #: Maximum lengths of a field path and of a text that a reason quotes, characters.
 SHOWN, MOST_SHOWN = 200, 1_000
 
+_T = TypeVar("_T")
+
 log = logging.getLogger("decima.service")
 
 
@@ -232,6 +234,7 @@ class Connected:
         seq: number of the last question; -1 before the first.
         reason: why the last question was not decided; empty if it was decided.
         start_s, start_cpu_s: time, and CPU time of the thread, when the last question arrived, s.
+        unknown: name of the first unknown field in a message; empty if there was none.
         token: the driver's access token, if the service has a file of tokens.
     """
 
@@ -247,6 +250,7 @@ class Connected:
     reason: str = ""
     start_s: float = 0.0
     start_cpu_s: float = 0.0
+    unknown: str = ""
     token: Token | None = None
 
 
@@ -330,12 +334,12 @@ class Service:
             RefusedError: the message is malformed or of another protocol version, or its token is wrong, has expired
                 or has made too many requests.
         """
-        try:
-            hello = _HELLO.validate_json(line)
-        except ValidationError as error:
-            raise RefusedError(_other_protocol(line) or f"no hello: {first_error(error)}") from None
         if other := _other_protocol(line):
             raise RefusedError(other)
+        try:
+            hello, unknown = _parse(_HELLO, line, "")
+        except ValidationError as error:
+            raise RefusedError(f"no hello: {first_error(error)}") from None
         if not hmac.compare_digest(hello.token.encode(errors="replace"), self._token) and self._token:
             raise RefusedError("wrong token: the driver needs the token of the service's token file")
         token = None
@@ -346,6 +350,7 @@ class Service:
             except DeniedError as error:
                 raise RefusedError(str(error)) from None
         connected = Connected(next(self._connections), hello, token=token)
+        self._note(connected, unknown)
         self._drivers[connected.number] = self._new_driver(hello)
         notify(self._watchers, lambda watcher: watcher.welcomed(connected))
         return connected, Welcome(shadow=self._shadow)
@@ -378,11 +383,12 @@ class Service:
     def _decide(self, connected: Connected, line: bytes) -> Answer:
         """Parse a question and decide it; for errors see ``answer``."""
         try:
-            state = _STATE.validate_json(line)
+            state, unknown = _parse(_STATE, line, connected.unknown)
         except ValidationError as error:
             raise RefusedError(f"no question: {first_error(error)}") from None
         if state.seq <= connected.seq:
             raise RefusedError(f"question {state.seq} comes after question {connected.seq}")
+        self._note(connected, unknown)
         connected.seq, connected.state = state.seq, state
         notify(self._watchers, lambda watcher: watcher.asked(connected))
         try:
@@ -409,6 +415,16 @@ class Service:
                 one_line(f"{hello.name} ({hello.application})"), reason,
             )  # fmt: skip
         return Answer(seq=seq, reason=reason)
+
+    def _note(self, connected: Connected, unknown: str) -> None:
+        """Log the first unknown field of a connection."""
+        if unknown and not connected.unknown:
+            connected.unknown = unknown
+            hello = connected.hello
+            log.info(
+                "%s: unknown fields are ignored, such as %s: its plugin may be newer than this service",
+                one_line(f"{hello.name} ({hello.application})"), one_line(unknown),
+            )  # fmt: skip
 
     def _own_order(self, connected: Connected, state: StateMessage, error: BaseException) -> Decided:
         """Return an answer with Spark's own order after a failure, and replace the driver's scheduler."""
@@ -466,10 +482,35 @@ def notify(watchers: Sequence[Watcher], event: Callable[[Watcher], None]) -> Non
             log.exception("%s failed", type(watcher).__name__)
 
 
+def _parse(kind: TypeAdapter[_T], line: bytes, unknown: str) -> tuple[_T, str]:
+    """Return a message, and the first unknown field of this or an earlier message, ``unknown``; empty if there is none.
+
+    Raises:
+        ValidationError: the message is malformed apart from unknown fields.
+    """
+    if not unknown:
+        try:
+            return kind.validate_json(line), ""
+        except ValidationError as error:
+            fields = [
+                first["loc"]
+                for first in error.errors(include_input=False)
+                if first["type"] == "extra_forbidden"
+            ]
+            if not fields:
+                raise
+            unknown = _place(fields[0])
+    return kind.validate_json(line, extra="ignore"), unknown
+
+
+def _place(loc: Sequence[int | str]) -> str:
+    return ".".join(map(str, loc))[:SHOWN]
+
+
 def first_error(error: ValidationError) -> str:
     """Return the first validation error in one line."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    place = ".".join(str(part) for part in first["loc"])[:SHOWN]
+    place = _place(first["loc"])
     return f"{place}: {first['msg']}" if place else str(first["msg"])
 
 

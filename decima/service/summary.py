@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from rich.table import Table
 
 from decima.outputs import json_text
-from decima.service.log import Answered, Line, LogError, Question, Refused, Started, Welcomed
-from decima.service.protocol import JobMessage
+from decima.service.log import Answered, Line, LogError, Question, Refused, Skipped, Started, Welcomed
+from decima.service.protocol import JobMessage, Missed
+from decima.service.readiness import assess
 from decima.service.replay import Replayed, replayed
 from decima.service.service import one_line
 from decima.show.tables import Report, new_table, table_of
-from simulator.cluster.record import EpisodeRecord
-from workloads.job import JobProfile, StageProfile, TaskDurations
+from workloads.job import JobProfile
 from workloads.sources.workload_file import Workload
 
 __all__ = ["live_workload", "summary_report"]
 
 #: Percentages of the quantiles that are shown.
 QUANTILES = (50, 95, 99)
+
+
+@dataclass
+class _OfApplication:
+    """Counts of an application: decided and other questions, and what its driver missed (None: not reported)."""
+
+    questions: int = 0
+    skipped: int = 0
+    missed: Missed | None = None
 
 
 class _Counts:
@@ -39,6 +50,9 @@ class _Counts:
         self._first_ms: dict[int, float] = {}
         self._last_ms: dict[int, float] = {}
         self._live: dict[int, dict[str, JobMessage]] = {}
+        #: Connected driver -> name and id of its application.
+        self._application_of: dict[int, tuple[str, str]] = {}
+        self.by_application: dict[tuple[str, str], _OfApplication] = {}
 
     def passing(self, lines: Iterable[Line]) -> Iterator[Line]:
         """Yield the lines unchanged, and update the counts."""
@@ -49,6 +63,9 @@ class _Counts:
                 self.services.append(f"{line.policy}, in the shadow" if line.shadow else line.policy)
             elif isinstance(line, Welcomed):
                 self._live[line.driver] = {}
+                self._application_of[line.driver] = line.name, line.application
+            elif isinstance(line, Skipped):
+                self._of(line.driver).skipped += 1
             elif isinstance(line, Question):
                 self._ask(line)
             elif isinstance(line, Answered):
@@ -64,8 +81,15 @@ class _Counts:
             self.live_ms += max(self._last_ms.values()) - min(self._first_ms.values())
         self._first_ms, self._last_ms, self._live = {}, {}, {}
 
+    def _of(self, driver: int) -> _OfApplication:
+        return self.by_application.setdefault(self._application_of.get(driver, ("", "")), _OfApplication())
+
     def _ask(self, line: Question) -> None:
         self.questions += 1
+        counts = self._of(line.driver)
+        counts.questions += 1
+        if line.missed is not None:
+            counts.missed = (counts.missed or Missed()).plus(line.missed)
         self._first_ms.setdefault(line.driver, line.time_ms)
         self._last_ms[line.driver] = line.time_ms
         live = self._live.setdefault(line.driver, {})
@@ -101,6 +125,12 @@ def summary_report(lines: Iterable[Line], timeout_ms: float) -> Report:
     replays = replayed(counts.passing(lines))
     answers = len(counts.took_ms)
     minutes = counts.live_ms / 60_000
+    missed = [of.missed for of in counts.by_application.values() if of.missed is not None]
+    share = None
+    if missed:
+        total = functools.reduce(Missed.plus, missed)
+        share = (total.late + total.lost) / max(counts.questions + total.late + total.lost, 1)
+    readiness = assess(replays, counts.decided, counts.failed, share)
     summary: dict[str, Any] = {
         "services": counts.services,
         "minutes": minutes,
@@ -110,6 +140,19 @@ def summary_report(lines: Iterable[Line], timeout_ms: float) -> Report:
         "answer_ms": _quantiles(counts.took_ms),
         "policy_ms": _quantiles(counts.policy_ms),
         "late": sum(took_ms > timeout_ms for took_ms in counts.took_ms),
+        "missed_share": share,
+        "ready": None if readiness is None else readiness.is_ready,
+        "criteria": [] if readiness is None else [criterion._asdict() for criterion in readiness.criteria],
+        "drivers": [
+            {
+                "name": name,
+                "application": application,
+                "questions": of.questions,
+                "skipped": of.skipped,
+                "missed": None if of.missed is None else of.missed.model_dump(),
+            }
+            for (name, application), of in counts.by_application.items()
+        ],
         "timeout_ms": timeout_ms,
         "failed": counts.failed,
         "unanswered": counts.questions - answers,
@@ -119,8 +162,9 @@ def summary_report(lines: Iterable[Line], timeout_ms: float) -> Report:
         "unlike_fifo": counts.unlike_fifo,
         "applications": [_application(replay) for replay in replays],
     }
-    tables = [_answers_table(summary), _times_table(summary), _jobs_table(replays)]
-    return Report(tables, _notes(summary), json_text(summary))
+    tables = [_answers_table(summary), _times_table(summary), _drivers_table(summary), _jobs_table(replays)]
+    notes = [*([] if readiness is None else [str(readiness)]), *_notes(summary)]
+    return Report(tables, notes, json_text(summary))
 
 
 def _quantiles(values: Sequence[float]) -> dict[str, float] | None:
@@ -159,6 +203,22 @@ def _times_table(summary: dict[str, Any]) -> Table:
     return table_of("Times, ms", ("Of", *(f"p{quantile}" for quantile in QUANTILES)), rows, ".1f")
 
 
+def _drivers_table(summary: dict[str, Any]) -> Table:
+    headings = ("Application", "Questions", "Late", "Lost", "Own order, s", "Undecided", "Last reason")
+    table = new_table("As the drivers count", *headings, names=1)
+    for driver in summary["drivers"]:
+        missed = driver["missed"]
+        counts = ["-"] * 3
+        if missed is not None:
+            counts = [f"{missed['late']}", f"{missed['lost']}", f"{missed['fallback_ms'] / 1000:.1f}"]
+        reason = "" if missed is None else one_line(missed["reason"])
+        table.add_row(
+            *(one_line(driver["name"]), f"{driver['questions'] + driver['skipped']}", *counts),
+            *(f"{driver['skipped']}", reason),
+        )
+    return table
+
+
 def _jobs_table(found: Sequence[Replayed]) -> Table:
     rows = []
     for replay in found:
@@ -174,7 +234,9 @@ def _notes(summary: dict[str, Any]) -> list[str]:
     notes = [
         "Times of jobs are seconds. Late: answers that took more than "
         f"{summary['timeout_ms']:g} ms in the service, so that drivers with this timeout kept Spark's own order. "
-        "Failed: the policy failed, and the answer kept Spark's own order."
+        "Failed: the policy failed, and the answer kept Spark's own order. As the drivers count: late and lost "
+        "answers, and time in Spark's own order, with delays outside of the service; -: the plugin does not report. "
+        "Undecided: answered in Spark's own order, in favour of other drivers."
     ]
     if summary["lost_lines"]:
         notes.append(f"{summary['lost_lines']} lines are missing, because the log could not be written.")
@@ -200,7 +262,7 @@ def live_workload(found: Iterable[Replayed], name: str) -> tuple[Workload, int]:
     names: Counter[str] = Counter()
     left_out = 0
     for replay in found:
-        for profile, complete in _measured(replay.record):
+        for profile, complete in replay.measured_profiles():
             if not complete or profile is None:
                 left_out += 1
                 continue
@@ -212,26 +274,3 @@ def live_workload(found: Iterable[Replayed], name: str) -> tuple[Workload, int]:
     if not profiles:
         raise LogError("no job of the log is complete")
     return Workload(tuple(profiles), name=name, about={"source": "live log", "jobs": len(profiles)}), left_out
-
-
-def _measured(record: EpisodeRecord) -> Iterator[tuple[JobProfile | None, bool]]:
-    """Yield each job's profile with measured durations (None without any), and whether the job is complete."""
-    lasted_ms = record.task_finish_ms - record.task_start_ms
-    task = 0
-    for job, profile in enumerate(record.sequence.profiles):
-        stages: dict[int, StageProfile] = {}
-        for number, stage in enumerate(profile.stages):
-            tasks = lasted_ms[task : task + stage.num_tasks]
-            task += stage.num_tasks
-            if stage.durations.values.any():
-                stages[number] = stage
-            elif not np.isnan(tasks).all():
-                mean_ms = max(float(np.nanmean(tasks)), 1.0)
-                stages[number] = StageProfile(stage.num_tasks, TaskDurations.constant(mean_ms), stage.name)
-        row_of = {stage: index for index, stage in enumerate(stages)}
-        kept = [pair for pair in profile.edges.tolist() if row_of.keys() >= set(pair)]
-        edges = np.array([(row_of[parent], row_of[child]) for parent, child in kept], dtype=np.int64).reshape(
-            -1, 2
-        )
-        measured = JobProfile(profile.name, tuple(stages.values()), edges) if stages else None
-        yield measured, not np.isnan(record.completion_ms[job])

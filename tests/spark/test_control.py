@@ -121,6 +121,20 @@ def test_a_policy_in_the_shadow_is_asked_and_not_obeyed(sleeper: Sleeper, server
         until(lambda: len(server.hellos) > connections)
 
 
+def test_the_next_question_says_what_the_driver_has_missed(sleeper: Sleeper, server: PolicyServer) -> None:
+    """Without a connection it stays in its own order for ``retryMs``, as tasks wait."""
+    job = sleeper.start("without", (8 * SLOTS, 500))
+    until(lambda: server.states)
+    server.hang_up()
+    job.join()
+    missed = [state.missed for state in server.states]
+    assert all(each is not None for each in missed)
+    fallback_ms = [each.fallback_ms for each in missed if each and each.fallback_ms]
+    assert sum(fallback_ms) > RETRY_MS / 2
+    assert any(each.reason.startswith("the policy closed the connection") for each in missed if each)
+    assert not server.states[-1].missed.fallback_ms, "it is reported once"
+
+
 def test_spark_s_metrics_system_has_the_plugin_s_figures(sleeper: Sleeper, server: PolicyServer) -> None:
     if sleeper.spark.version.startswith("4.3."):
         pytest.skip("Py4J cannot look into SparkEnv, since classes of protobuf are missing in the wheel")

@@ -618,9 +618,10 @@ def test_a_log_is_summarised() -> None:
     jct_ms = {job["name"]: job["jct_ms"] for job in application["jobs"]}
     assert jct_ms == {"a": None, "b": 31_000.0 - 10.0}
     assert json.loads(summary_report(lines(), 300.0).json)["late"] == 0
-    answers, times, jobs = report.tables
+    answers, times, drivers, jobs = report.tables
     assert rows(answers) == [("3", "3.0", "1", "1", "1", "1")]
     assert rows(times)[1] == ("policy", "1.0", "1.0", "1.0")
+    assert rows(drivers) == [("etl", "4", "-", "-", "-", "0", "")]
     assert rows(jobs) == [("etl", "2", "1", *["31.0"] * 4)]
     assert any("1 of 2 answers with decisions (50%) served another job first" in note for note in report.notes)
     # A service that starts an hour later and answers for two minutes.

@@ -6,8 +6,8 @@ import urllib.request
 
 from decima.service.answering import Probe
 from decima.service.credentials import Token, Tokens
-from decima.service.metrics import Metrics
-from decima.service.protocol import Answer, JobMessage
+from decima.service.metrics import MOST_APPLICATIONS, Metrics
+from decima.service.protocol import Answer, JobMessage, Missed
 from decima.service.service import Connected, Decided
 from decima.service.snapshot import Choice
 from tests.cases import cases
@@ -71,3 +71,31 @@ def test_counters_times_and_gauges_are_those_of_the_events() -> None:
     assert values(metrics, *gauges) == [1, 1, 5]
     metrics.left(two)
     assert values(metrics, *gauges) == [0, 0, 0]
+
+
+def test_late_and_lost_answers_are_those_that_drivers_count() -> None:
+    """Applications without a report have zeros; names beyond a limit share a label."""
+    metrics = Metrics()
+    first, second = (Connected(number, a_hello(name=name)) for number, name in ((1, "etl"), (2, "ml")))
+    for driver, missed in (
+        (first, Missed(late=2, lost=1, fallback_ms=1500.0)),
+        (first, Missed(late=1)),
+        (second, None),
+    ):
+        metrics.welcomed(driver)
+        answered(driver, num_jobs=1, choices=0, slots=1)
+        assert driver.state is not None
+        driver.state = driver.state.model_copy(update={"missed": missed})
+        metrics.answered(driver)
+
+    def by_application(name: str) -> list[float | None]:
+        names = [f"decima_{each}_total" for each in ("late_answers", "lost_answers", "fallback_seconds")]
+        return [metrics.registry.get_sample_value(each, {"application": name}) for each in names]
+
+    assert by_application("etl") == [3, 1, 1.5]
+    assert by_application("ml") == [0, 0, 0]
+    for number in range(MOST_APPLICATIONS):
+        metrics.welcomed(Connected(number, a_hello(name=f"app-{number}")))
+    assert by_application(f"app-{MOST_APPLICATIONS - 3}") == [0, 0, 0]
+    assert by_application(f"app-{MOST_APPLICATIONS - 2}") == [None] * 3
+    assert by_application("other") == [0, 0, 0]

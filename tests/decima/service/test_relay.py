@@ -16,7 +16,7 @@ from decima.service.answering import MOST_UNREAD, Probe, Relay, RelayHandler, Re
 from decima.service.history import History
 from decima.service.log import DecisionLog
 from decima.service.page import Page
-from decima.service.protocol import StateMessage
+from decima.service.protocol import Missed, StateMessage
 from decima.service.server import JsonLines
 from decima.service.service import Connected, ServeError, Service, Watcher
 from tests.cases import cases
@@ -30,7 +30,7 @@ JOBS = (
 STATES = (
     a_state(1, *JOBS, having=executors(10, *"222")),
     a_state(2, *JOBS, having=executors(4, *"222")),
-    a_state(3, JOBS[0], having=executors(4)),
+    a_state(3, JOBS[0], having=executors(4)).model_copy(update={"missed": Missed(late=1, reason="late")}),
 )
 
 
@@ -101,6 +101,7 @@ def test_log_and_page_are_those_of_the_same_process(tmp_path: Path) -> None:
     assert lines("theirs") == lines("ours")
     assert [line["event"] for line in lines("theirs")].count("answered") == 3
     assert seen[1]["skipped"] == 1
+    assert seen[1]["missed"] == {"late": 1, "lost": 0, "fallback_ms": 0.0, "reason": "late"}
 
 
 def test_records_are_logged_in_the_other_process(caplog: pytest.LogCaptureFixture) -> None:

@@ -128,6 +128,27 @@ def test_fifty_drivers_at_once() -> None:
     assert len({(slots, tuple(jct_ms)) for slots, jct_ms in results}) == 10
 
 
+def test_unknown_fields_are_ignored_with_one_note(caplog: Any) -> None:
+    """A newer plugin within one version of the protocol; other errors are refused all the same."""
+
+    def newer(number: int, **changes: Any) -> bytes:
+        state = json.loads(line(STATE)) | {"seq": number, "new": {"a": [1]}} | changes
+        state["jobs"][0]["stages"][0]["newer"] = "x"
+        return json.dumps(state).encode() + b"\n"
+
+    caplog.set_level(logging.INFO, "decima.service")
+    with serving(service()) as where:
+        hello = json.dumps(json.loads(HELLO) | {"kind": "spark"}).encode() + b"\n"
+        welcome, *answers, refusal = raw(where, hello, newer(1), newer(2), newer(3, time_ms="now"))
+    with serving(service()) as where:
+        [_, plain] = raw(where, HELLO, line(STATE))
+    assert welcome == json.loads(line(Welcome()))
+    assert [answer["stages"] for answer in answers] == [plain["stages"]] * 2
+    assert refusal == {"type": "refusal", "reason": "no question: time_ms: Input should be a valid number"}
+    [note] = [message for message in caplog.messages if "unknown" in message]
+    assert note == "test (app-1): unknown fields are ignored, such as kind: its plugin may be newer than this service"
+
+
 def malformed(seed: int) -> Iterator[bytes]:
     """Draw malformed messages, some of them random bytes."""
     chance = random.Random(seed)

@@ -30,6 +30,27 @@ class Advisor {
     ObjectNode of(long number, boolean plans);
   }
 
+  /** Counts of questions that got no answer, and of the time in Spark's own order for want of an answer, since the start. */
+  private static final class Missed {
+    final long late;
+    final long lost;
+    final long fallbackNanos;
+
+    Missed(long late, long lost, long fallbackNanos) {
+      this.late = late;
+      this.lost = lost;
+      this.fallbackNanos = fallbackNanos;
+    }
+
+    /** Adds the differences from earlier counts to a question, with the last reason if anything was missed. */
+    void write(ObjectNode question, Missed before, String reason) {
+      boolean any = late > before.late || lost > before.lost || fallbackNanos > before.fallbackNanos;
+      question.putObject("missed").put("late", late - before.late).put("lost", lost - before.lost)
+          .put("fallback_ms", (fallbackNanos - before.fallbackNanos) / 1e6)
+          .put("reason", any ? SqlPlan.cut(reason, SqlPlan.LONGEST_NAME) : "");
+    }
+  }
+
   private static final Logger LOG = LoggerFactory.getLogger("decima.spark");
   private static final ObjectMapper JSON = new ObjectMapper();
   /** Interval of questions while slots are free. */
@@ -55,6 +76,11 @@ class Advisor {
   private long stillNanos;
   private long usualUntilMs;
   private boolean said;
+  /** Counts in the last question that the service has decided. */
+  private Missed reported = new Missed(0, 0, 0);
+  private long fallbackNanos;
+  /** Time of the last round, if it was in Spark's own order for want of an answer; else 0. */
+  private long fallbackSinceNanos;
   // counts for the log and Spark's metrics
   private long rounds;
   private volatile long usual;   // written only under the lock
@@ -90,12 +116,19 @@ class Advisor {
   Round round() {
     rounds++;
     Round round = decide();
+    countFallback(!client.up || round == Round.USUAL && !client.shadow);
     usual += round == Round.USUAL ? 1 : 0;
     held += round == Round.HOLD ? 1 : 0;
     if (round != Round.HOLD) {
       holding = false;
     }
     return round;
+  }
+
+  private void countFallback(boolean falls) {
+    long now = System.nanoTime();
+    fallbackNanos += fallbackSinceNanos == 0 ? 0 : now - fallbackSinceNanos;
+    fallbackSinceNanos = falls ? now : 0;
   }
 
   private Round decide() {
@@ -140,17 +173,19 @@ class Advisor {
   private void ask(Integer waitMs) {
     dirty = false;
     askedNanos = System.nanoTime();
-    byte[] line = line(++seq);
+    Missed missed = new Missed(client.timeouts(), client.lost(), fallbackNanos);
+    byte[] line = line(++seq, missed);
     stateNanos += System.nanoTime() - askedNanos;
     stateBytes += line.length;
     CompletableFuture<Answer> asked = client.ask(seq, line);
     if (waitMs == null) {
       pending = asked;
-      asked.whenComplete((said, error) -> answered(asked, said));
+      asked.whenComplete((said, error) -> answered(asked, said, missed));
       return;
     }
     try {
       answer = asked.get(waitMs, TimeUnit.MILLISECONDS);
+      heard(answer, missed);
       tell(answer);
     } catch (TimeoutException | ExecutionException e) {
       answer = null;
@@ -161,8 +196,16 @@ class Advisor {
     dirty |= answer == null;
   }
 
-  private void answered(CompletableFuture<Answer> asked, Answer said) {
+  /** The service has received the counts of this question, unless it answered without a decision. */
+  private void heard(Answer said, Missed missed) {
+    if (said != null && said.decided) {
+      reported = missed;
+    }
+  }
+
+  private void answered(CompletableFuture<Answer> asked, Answer said, Missed missed) {
     synchronized (scheduler) {
+      heard(said, missed);
       if (pending == asked) {
         pending = null;
         answer = said;
@@ -195,6 +238,7 @@ class Advisor {
 
   /** Called in a round without tasks to launch. It asks too, so that the policy knows the end of each job, even the last. */
   void idle() {
+    countFallback(false);
     if (client.up && pending == null && dirty) {
       ask(null);
     }
@@ -250,18 +294,26 @@ class Advisor {
     return true;
   }
 
-  /** Requests a round of offers. */
+  /** Requests a round of offers, unless Spark is stopping: it would log a stack trace. */
   void revive() {
     try {
-      scheduler.backend().reviveOffers();
+      if (!scheduler.sc().isStopped()) {
+        scheduler.backend().reviveOffers();
+      }
     } catch (Throwable e) {   // also exceptions that Scala's methods do not declare
       LOG.debug("Spark stops", e);
     }
   }
 
-  private byte[] line(long number) {
-    byte[] line = bytes(state.of(number, true));
-    return line.length <= Connection.LONGEST_LINE ? line : bytes(state.of(number, false));
+  private byte[] line(long number, Missed missed) {
+    byte[] line = line(number, missed, true);
+    return line.length <= Connection.LONGEST_LINE ? line : line(number, missed, false);
+  }
+
+  private byte[] line(long number, Missed missed, boolean plans) {
+    ObjectNode question = state.of(number, plans);
+    missed.write(question, reported, client.reason());
+    return bytes(question);
   }
 
   static byte[] bytes(ObjectNode message) {

@@ -18,6 +18,8 @@ final class Answer {
   final boolean hold;
   /** Target number of executors of the application; -1: no change. */
   final int executors;
+  /** Whether the service has read and decided the question. */
+  final boolean decided;
 
   /**
    * Parses an answer. Unknown fields are ignored; a field of another type is an error.
@@ -43,6 +45,7 @@ final class Answer {
     if (!hold && !rest.equals("fill")) {
       throw new IllegalArgumentException("rest is neither fill nor hold: " + rest);
     }
+    decided = message.path("reason").asText().isEmpty();
     JsonNode target = message.path("executors");
     executors = target.isMissingNode() || target.isNull() ? -1 : count("executors", target);
   }

@@ -79,6 +79,8 @@ final class PolicyClient extends Thread {
   private volatile long lost;
   private volatile long bad;
   private volatile long welcomed;
+  /** Why the last connection failed or ended. */
+  private volatile String reason = "";
   private final long[] micros = new long[1 << 14];
 
   /**
@@ -266,8 +268,9 @@ final class PolicyClient extends Thread {
 
   /** Logs each reason once, not at every attempt. */
   private synchronized void gone(String reason) {
+    this.reason = reason.replaceAll("\\s+", " ");
     String line = "no policy at " + settings.addresses[place] + ", Spark's own order until there is one: "
-        + reason.replaceAll("\\s+", " ");
+        + this.reason;
     if (!closed && said.add(line)) {
       LOG.warn("{}", line);
     }
@@ -306,6 +309,14 @@ final class PolicyClient extends Thread {
 
   long timeouts() {
     return late;
+  }
+
+  long lost() {
+    return lost;
+  }
+
+  String reason() {
+    return reason;
   }
 
   /** Returns the time since the last answer; -1 before the first. */
