@@ -67,7 +67,7 @@ LINES = {
 }
 OTHERS = [lines for each in PAGES if (lines := [line for line, page in LINES.items() if page == each])]
 #: What takes long even so: a training and several services, several trainings, a search; every recorded query.
-LONG = ("my-spark-jobs.json", "my_features", "search.py", "reproduce fig18")
+LONG = ("my-spark-jobs.json", "search.py", "reproduce fig18")
 
 
 @pytest.fixture
