@@ -33,8 +33,8 @@ def pytest_configure(config: pytest.Config) -> None:
     is_worker, num_workers = hasattr(config, "workerinput"), config.getoption("numprocesses", 0)
     if is_worker or not num_workers or config.args_source is not config.ArgsSource.TESTPATHS:
         return
+    from decima.evaluation.compiling import COMPILED, compile_parts
     from decima.evaluation.conditions import Conditions
-    from decima.evaluation.run import COMPILED, compile_parts
     from workloads import Workload, synthetic_profiles
 
     jobs = Workload(synthetic_profiles(), None, "synthetic")

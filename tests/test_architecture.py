@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[1]
 #: A room imports rooms of its own floor's lower neighbours only: those that stand before it here.
 ROAD = (
     "workloads", "simulator", "decima.outputs", "decima.settings", "decima.progress", "decima.schedulers", "decima.gym",
-    "decima.policy", "decima.workers", "decima.registry", "decima.evaluation", "decima.learning", "decima.show", "decima.service",
-    "decima.cli", "decima.__main__",
+    "decima.policy", "decima.workers", "decima.registry", "decima.evaluation", "decima.learning", "decima.show",
+    "decima.service", "decima.cli", "decima.__main__",
 )  # fmt: skip
 #: Nor do these know each other.
 APART = (("simulator.cluster", "simulator.grid"),)

@@ -1,9 +1,9 @@
 from .comparison import Comparison, run_comparisons
 from .conditions import CompareError, Conditions
+from .episodes import run_scheduler
 from .fit import best_fit, misfits
 from .grid import GridComparison, grid_comparison
 from .metrics import METRICS, Interval, Metric, mean_interval, measure
-from .run import run_scheduler
 
 __all__ = [
     "METRICS",

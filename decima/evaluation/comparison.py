@@ -13,6 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from decima import evaluation
+from decima.evaluation.compiling import compile_parts
 from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.metrics import (
     METRICS,
@@ -23,13 +24,12 @@ from decima.evaluation.metrics import (
     compare_metrics,
     summarise,
 )
-from decima.evaluation.run import ComparisonPlan, EpisodeResult, compile_parts, run_item
+from decima.evaluation.run import ComparisonPlan, EpisodeResult, run_item
 from decima.evaluation.variants import ALPHAS, GRIDS, HINDSIGHT, TUNED, TUNED_ONCE, tuned_once, weighted_fair
 from decima.registry import ANY_POLICY, FALLBACK, LEARNED, policy_named, split_guarantees
 from decima.schedulers.base import Kind
 from decima.workers import available_cpus
 from decima.workers.pool import make_workers
-from simulator.cluster.deadlines import deadlines_ms
 from simulator.cluster.record import of_known, ratio
 from simulator.cluster.times_alone import TimeAlone, times_alone
 from workloads.display import count_text
@@ -385,6 +385,8 @@ class Comparison:
             }
         )
         if any(sequence.attributes for sequence in sequences.values()):
+            from simulator.cluster.deadlines import deadlines_ms
+
             deadline_ms = {
                 seed: deadlines_ms(sequence, self.conditions.cluster_of(seed))
                 for seed, sequence in sequences.items()

@@ -9,16 +9,23 @@ from pathlib import Path
 
 from decima.evaluation.conditions import Conditions
 from decima.policy.distribution import (
+    QUANTITIES,
     Distribution,
-    is_similar,
-    out_of_distribution,
+    DistributionQuantity,
+    Spread,
+    format_quantity,
     read_trained_on,
     summarise,
 )
 from decima.policy.shipped import BATCHES_ONLY, SHIPPED, specialists
+from simulator.cluster.config import ERRORS
 
-__all__ = ["best_fit", "evaluation_setting", "misfits"]
+__all__ = ["best_fit", "evaluation_setting", "is_similar", "misfits", "out_of_distribution"]
 
+#: A setting's 95 % quantile may be above the training's by this factor times ``Quantity.up``. Not measured; generous.
+TAIL = 4.0
+#: Largest ratio of each quantile between similar distributions. Outer quantiles of a few hundred jobs are noisy.
+SIMILARITY = Spread(2.5, 1.4, 2.5)
 #: Number of jobs that a summary of a setting uses, enough not to depend on a single sequence.
 JOBS = 1000
 
@@ -109,3 +116,65 @@ def _some_seeds(conditions: Conditions) -> list[int]:
 @lru_cache(maxsize=8)
 def _first_sequences(conditions: Conditions) -> Distribution:
     return evaluation_setting(conditions, _some_seeds(conditions))
+
+
+def out_of_distribution(trained: Distribution, here: Distribution) -> list[str]:
+    """List the quantities of a setting that are out of a policy's training distribution, see ``QUANTITIES``.
+
+    Args:
+        trained: training distribution.
+        here: evaluation setting.
+
+    Returns:
+        One short message per quantity, such as ``"jobs have 28 stages, trained on 2 to 6"``; empty if all are inside.
+    """
+    messages: dict[str, str] = {}
+    for quantity in QUANTITIES:
+        spread, met = getattr(trained, quantity.name), getattr(here, quantity.name)
+        if spread is None or met is None:  # quantity of batches only or of streams only
+            continue
+        least, most = spread.low / quantity.down, max(spread.high * quantity.up, quantity.inside)
+        if not least <= met.middle <= most:
+            messages[quantity.name] = _words(quantity, spread, met.middle)
+        elif met.high > TAIL * most:
+            messages[quantity.name] = f"at times {_words(quantity, spread, met.high)}"
+    if messages.keys() & {"moving_delay_s", "task_s"}:
+        messages.pop("delay_tasks", None)  # it has the same cause
+    if trained.objective != here.objective:
+        messages["objective"] = (
+            f"the objective is {here.objective or 'jct'}, trained for {trained.objective or 'jct'}"
+        )
+    return list(messages.values())
+
+
+def _words(quantity: DistributionQuantity, trained: Spread, value: float) -> str:
+    low, high = format_quantity(quantity, trained.low), format_quantity(quantity, trained.high)
+    trained_range = low if low == high else f"{low} to {high}"
+    return f"{quantity.text.format(format_quantity(quantity, value))}, trained on {trained_range}"
+
+
+def is_similar(trained: Distribution, here: Distribution) -> bool:
+    """Return whether a setting's quantiles equal those of a training distribution, to within ``SIMILARITY``.
+
+    Errors of estimates only have to be within the range of the training. A policy that was trained on batches and
+    streams is for both.
+
+    Args:
+        trained: training distribution.
+        here: evaluation setting.
+    """
+    if trained.arrivals not in (here.arrivals, "both") or trained.objective != here.objective:
+        return False
+    for name, spread in trained.spreads():
+        met = getattr(here, name)
+        if met is None:  # quantity of batches only or of streams only
+            continue
+        if name in ERRORS:
+            if not spread.low <= met.low <= met.high <= spread.high:
+                return False
+        elif not all(
+            quantile / times <= value <= quantile * times
+            for quantile, value, times in zip(spread, met, SIMILARITY, strict=True)
+        ):
+            return False
+    return True

@@ -15,9 +15,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from decima.evaluation.compiling import compile_parts
 from decima.evaluation.conditions import TRAINING_OFFSET, CompareError, Conditions
+from decima.evaluation.episodes import run_scheduler
 from decima.evaluation.metrics import METRICS, SHOWN
-from decima.evaluation.run import compile_parts, run_scheduler
 from decima.schedulers.parameters import parameters
 from decima.schedulers.srpt_weights import has_effect
 from decima.workers import available_cpus

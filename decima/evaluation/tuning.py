@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.evaluation.conditions import CompareError
-from decima.evaluation.run import run_scheduler
+from decima.evaluation.episodes import run_scheduler
 from decima.evaluation.variants import ALPHAS, GRIDS
 from workloads.arrivals import JobSequence
 from workloads.errors import check_one_of

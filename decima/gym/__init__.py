@@ -8,11 +8,12 @@ from gymnasium.envs.registration import register, registry
 
 import simulator  # noqa: F401  # registers its environments
 
-#: Environment id -> factories of one environment and of a vector environment. Old versions stay registered.
-IDS = {
+#: Environment id -> factories of one environment and of a vector environment; None: Gymnasium makes one of single
+#: environments. Old versions stay registered.
+IDS: dict[str, tuple[str, str | None]] = {
     "decima/TPCHBatch-v0": ("decima.gym.interface:tpch_batch", "decima.gym.interface:tpch_batch_vector"),
     "decima/TPCHStream-v0": ("decima.gym.interface:tpch_stream", "decima.gym.interface:tpch_stream_vector"),
-    "decima/DeepRM-v0": ("decima.gym.interface:deeprm", "decima.gym.interface:deeprm_vector"),
+    "decima/DeepRM-v0": ("decima.gym.interface:deeprm", None),
 }
 for _name, (_one, _many) in IDS.items():
     if _name not in registry:  # registering again, after a reload, would warn

@@ -20,14 +20,14 @@ from simulator.cluster.env import ClusterEnv, ClusterVectorEnv
 from simulator.cluster.observation import Decision, Observation
 from simulator.cluster.views import FlatView, MakeView, View, without_choice
 from simulator.grid.config import GridConfig
-from simulator.grid.env import GridEnv, GridVectorEnv
+from simulator.grid.env import GridEnv
 from workloads.arrivals import JobSequence, batch_arrivals, poisson_arrivals
 from workloads.grid_jobs import DISTRIBUTIONS, JobSets, draw_jobs
 from workloads.sources.tpch import embedded_tpch
 
 __all__ = [
     "Policy", "PolicyScheduler", "as_scheduler", "deeprm",
-    "deeprm_vector", "tpch_batch", "tpch_batch_vector", "tpch_stream", "tpch_stream_vector",
+    "tpch_batch", "tpch_batch_vector", "tpch_stream", "tpch_stream_vector",
 ]  # fmt: skip
 
 CLUSTER = ClusterConfig(num_executors=50, moving_delay_ms=2_000.0)
@@ -78,11 +78,6 @@ def deeprm(**options: Any) -> GridEnv:
         options: ``render_mode`` of ``GridEnv``.
     """
     return GridEnv(_grid_jobs, GridConfig(), **options)
-
-
-def deeprm_vector(num_envs: int, **options: Any) -> GridVectorEnv:
-    """Vector environment of ``decima/DeepRM-v0``."""
-    return GridVectorEnv(num_envs, _grid_jobs, GridConfig(), **options)
 
 
 #: Function that maps an observation and an action mask to an action.

@@ -1,4 +1,4 @@
-"""Training distributions of policies as quantiles, and the check whether a setting is out of distribution.
+"""Training distributions of policies as quantiles, and how far outside of them a policy can be trusted.
 
 A policy file may contain ``trained_on``, the distribution of the training clusters and jobs, since the output of a
 network does not show whether it can be trusted. Quantiles ignore a single unusual job.
@@ -23,8 +23,7 @@ from simulator.cluster.config import ERRORS, ClusterConfig
 from workloads.arrivals import JobSequence
 
 __all__ = [
-    "QUANTITIES", "Distribution", "DistributionQuantity", "Spread", "format_quantity", "is_similar",
-    "out_of_distribution", "read_trained_on", "summarise",
+    "QUANTITIES", "Distribution", "DistributionQuantity", "Spread", "format_quantity", "read_trained_on", "summarise",
 ]  # fmt: skip
 
 #: Probabilities of the quantiles of a ``Spread``.
@@ -128,10 +127,6 @@ class DistributionQuantity(NamedTuple):
     inside: float = 0.0
 
 
-#: A setting's 95 % quantile may be above the training's by this factor times ``Quantity.up``. Not measured; generous.
-TAIL = 4.0
-#: Largest ratio of each quantile between similar distributions. Outer quantiles of a few hundred jobs are noisy.
-SIMILARITY = Spread(2.5, 1.4, 2.5)
 #: Quantities with tolerances, from measurements of policies that were trained on TPC-H with 50 executors, in batches of
 #: 20 or in streams. Percentages are mean JCTs relative to the rule ``srpt`` on the same three sequences. Jobs
 #: are embedded TPC-H in batches of 20 and streams 4 s apart, unless stated. Up to about +10 % counts as in
@@ -269,68 +264,6 @@ def read_trained_on(path: str | Path) -> Distribution | None:
     if TRAINED_ON not in about:
         return None
     return checked(policy_path(path), Distribution, about[TRAINED_ON], f"about.{TRAINED_ON}")
-
-
-def out_of_distribution(trained: Distribution, here: Distribution) -> list[str]:
-    """List the quantities of a setting that are out of a policy's training distribution, see ``QUANTITIES``.
-
-    Args:
-        trained: training distribution.
-        here: evaluation setting.
-
-    Returns:
-        One short message per quantity, such as ``"jobs have 28 stages, trained on 2 to 6"``; empty if all are inside.
-    """
-    messages: dict[str, str] = {}
-    for quantity in QUANTITIES:
-        spread, met = getattr(trained, quantity.name), getattr(here, quantity.name)
-        if spread is None or met is None:  # quantity of batches only or of streams only
-            continue
-        least, most = spread.low / quantity.down, max(spread.high * quantity.up, quantity.inside)
-        if not least <= met.middle <= most:
-            messages[quantity.name] = _words(quantity, spread, met.middle)
-        elif met.high > TAIL * most:
-            messages[quantity.name] = f"at times {_words(quantity, spread, met.high)}"
-    if messages.keys() & {"moving_delay_s", "task_s"}:
-        messages.pop("delay_tasks", None)  # it has the same cause
-    if trained.objective != here.objective:
-        messages["objective"] = (
-            f"the objective is {here.objective or 'jct'}, trained for {trained.objective or 'jct'}"
-        )
-    return list(messages.values())
-
-
-def is_similar(trained: Distribution, here: Distribution) -> bool:
-    """Return whether a setting's quantiles equal those of a training distribution, to within ``SIMILARITY``.
-
-    Errors of estimates only have to be within the range of the training. A policy that was trained on batches and
-    streams is for both.
-
-    Args:
-        trained: training distribution.
-        here: evaluation setting.
-    """
-    if trained.arrivals not in (here.arrivals, "both") or trained.objective != here.objective:
-        return False
-    for name, spread in trained.spreads():
-        met = getattr(here, name)
-        if met is None:  # quantity of batches only or of streams only
-            continue
-        if name in ERRORS:
-            if not spread.low <= met.low <= met.high <= spread.high:
-                return False
-        elif not all(
-            quantile / times <= value <= quantile * times
-            for quantile, value, times in zip(spread, met, SIMILARITY, strict=True)
-        ):
-            return False
-    return True
-
-
-def _words(quantity: DistributionQuantity, trained: Spread, value: float) -> str:
-    low, high = format_quantity(quantity, trained.low), format_quantity(quantity, trained.high)
-    trained_range = low if low == high else f"{low} to {high}"
-    return f"{quantity.text.format(format_quantity(quantity, value))}, trained on {trained_range}"
 
 
 def format_quantity(quantity: DistributionQuantity, value: float) -> str:

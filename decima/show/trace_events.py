@@ -37,7 +37,7 @@ def write_trace_events(
 ) -> None:
     """Write episodes of one job sequence, by scheduler, with decisions if known.
 
-    For decisions see ``decima.evaluation.run.decisions``. Both programs that show such files also read gzip.
+    For decisions see ``decima.evaluation.decisions``. Both programs that show such files also read gzip.
     """
     events = chain.from_iterable(
         trace_events(index, name, record, decisions.get(name, ()))

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from decima.evaluation.run import run_scheduler
+from decima.evaluation.episodes import run_scheduler
 from decima.evaluation.spark import SPARKS_OWN, TRAINING_SEEDS, as_simulated, tuned
 from reproduce.spark.live import LiveSparkError, Overhead, live_spark, runs_unchanged, serving
 from simulator.cluster.alone import known_profile

@@ -13,7 +13,7 @@ from workloads.errors import ConfigError
 
 __all__ = ["DEEPRM", "PAPER", "GridConfig", "GridSemantics", "Objective", "Picture"]
 
-Objective = Literal["slowdown", "completion", "makespan", "utilisation"]
+Objective = Literal["slowdown", "completion"]
 Picture = Literal["binary", "coloured"]
 
 

@@ -19,8 +19,7 @@ from workloads.grid_jobs import JobSets
 from workloads.job import WorkloadError
 
 __all__ = [
-    "BOOKED", "EMPTY", "NO_ROOM", "OBJECTIVES", "OVER", "VOID", "Grid", "GridRecord", "GridState",
-    "Settings", "action_mask", "check_jobs", "record_of", "settings_of", "state_of",
+    "BOOKED", "EMPTY", "NO_ROOM", "OBJECTIVES", "OVER", "VOID", "Grid", "GridRecord", "GridState", "Settings",
 ]  # fmt: skip
 
 
@@ -28,7 +27,7 @@ _Kind = TypeVar("_Kind", np.int32, np.bool_)
 
 
 #: Objectives in the order of their numbers in ``rules``.
-OBJECTIVES = ("slowdown", "completion", "makespan", "utilisation")
+OBJECTIVES = ("slowdown", "completion")
 
 #: More steps than any episode has.
 _FOREVER = int(np.iinfo(np.int32).max)
@@ -102,9 +101,7 @@ class Grid:
     (including booked jobs that have not started), each with the weight of its place (alpha, beta, gamma):
 
     * ``slowdown``: minus the sum of 1 / duration; over an episode, minus the sum of slowdowns;
-    * ``completion``: minus the number of jobs; over an episode, minus the sum of completion times;
-    * ``makespan``: -1 if any job is in the system or will enter, without weights;
-    * ``utilisation``: the fraction of all units in use during the step, without weights.
+    * ``completion``: minus the number of jobs; over an episode, minus the sum of completion times.
 
     Args:
         config: the machines and the queue.
@@ -128,10 +125,10 @@ class Grid:
     def __init__(self, config: GridConfig, jobs: JobSets) -> None:
         check_instance(config, GridConfig, "config", ConfigError)
         check_instance(jobs, JobSets, "jobs", ConfigError)
-        check_jobs(config, jobs)
+        _check_jobs(config, jobs)
         self.config = config
         self.jobs = jobs
-        self._settings = settings_of(config, jobs.steps)
+        self._settings = _settings_of(config, jobs.steps)
         self._rewards = np.zeros(len(jobs), dtype=np.float64)
         self.reset()
 
@@ -141,7 +138,7 @@ class Grid:
 
     def reset(self) -> None:
         """Begin all episodes again."""
-        self._state = state_of(self.config, self.jobs)
+        self._state = _state_of(self.config, self.jobs)
         self._outcomes = np.full(len(self), VOID, dtype=np.int8)
         rules.begin(self._state, self._settings)
 
@@ -223,14 +220,26 @@ class Grid:
         Args:
             now: mark only jobs that can start at once.
         """
-        return action_mask(self._state, self._settings, now)
+        jobs = np.empty((len(self), self.config.machines, self.config.visible_jobs), dtype=np.bool_)
+        rules.bookable(self._state, self._settings, now, jobs)
+        void = np.ones((len(self), 1), dtype=np.bool_)
+        return np.concatenate([jobs.reshape(len(self), -1), void], axis=1)
 
     def record(self) -> GridRecord:
         """Return the results of the episodes so far."""
-        return record_of(self.config, self.jobs, self._state)
+        state = self._state
+        return GridRecord(
+            self.config,
+            self.jobs,
+            start=state.start.copy(),
+            machine=state.machine.copy(),
+            dropped=state.dropped.copy(),
+            num_entered=state.next_job.copy(),
+            clock=state.clock.copy(),
+        )
 
 
-def settings_of(config: GridConfig, steps: int) -> Settings:
+def _settings_of(config: GridConfig, steps: int) -> Settings:
     """Return a configuration for compiled code; ``steps`` is the number of steps in which jobs may enter."""
     same = ("units", "slot_width", "backlog_columns", "resource_width", "drain", "arrival_column")
     return Settings(
@@ -245,7 +254,7 @@ def settings_of(config: GridConfig, steps: int) -> Settings:
     )
 
 
-def state_of(config: GridConfig, jobs: JobSets) -> GridState:
+def _state_of(config: GridConfig, jobs: JobSets) -> GridState:
     """Return the state of empty grids, before the first step."""
     episodes, most = jobs.enter.shape
     machines, horizon, resources = config.machines, config.horizon, config.num_resources
@@ -274,31 +283,7 @@ def state_of(config: GridConfig, jobs: JobSets) -> GridState:
     )
 
 
-def record_of(
-    config: GridConfig, jobs: JobSets, state: GridState, episodes: slice = slice(None)
-) -> GridRecord:
-    """Return the results so far of a slice of episodes, whose jobs are ``jobs``."""
-    most = jobs.enter.shape[1]
-    return GridRecord(
-        config,
-        jobs,
-        start=state.start[episodes, :most].copy(),
-        machine=state.machine[episodes, :most].copy(),
-        dropped=state.dropped[episodes, :most].copy(),
-        num_entered=state.next_job[episodes].copy(),
-        clock=state.clock[episodes].copy(),
-    )
-
-
-def action_mask(state: GridState, settings: Settings, now: bool = False) -> NDArray[np.bool_]:
-    """Return the mask of allowed actions in each episode, see ``Grid.action_mask``."""
-    episodes, visible = state.slots.shape
-    jobs = np.empty((episodes, state.free.shape[1], visible), dtype=np.bool_)
-    rules.bookable(state, settings, now, jobs)
-    return np.concatenate([jobs.reshape(episodes, -1), np.ones((episodes, 1), dtype=np.bool_)], axis=1)
-
-
-def check_jobs(config: GridConfig, jobs: JobSets) -> None:
+def _check_jobs(config: GridConfig, jobs: JobSets) -> None:
     """Raise a ``WorkloadError`` if a job is too large for the grid."""
     if jobs.num_resources != config.num_resources:
         raise WorkloadError(

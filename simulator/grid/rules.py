@@ -14,7 +14,7 @@ from simulator.compiled import compiled, inner
 #: already over. Time passes in all but the first and the last.
 BOOKED, NO_ROOM, EMPTY, VOID, OVER = range(5)
 
-_SLOWDOWN, _COMPLETION, _MAKESPAN, _UTILISATION = range(4)
+_SLOWDOWN, _COMPLETION = range(2)
 
 #: Largest counted number of steps since the last arrival.
 _LONG_AGO = 10
@@ -212,16 +212,6 @@ def _book(state, settings, episode, machine, job, offset):
 @inner(arrays=True)
 def _reward(state, settings, episode):
     """Return the reward of a step, see ``Grid``."""
-    if settings.objective == _UTILISATION:
-        free = state.free[episode]
-        left = 0
-        for machine in range(free.shape[0]):
-            for resource in range(free.shape[2]):
-                left += free[machine, 0, resource]
-        return 1.0 - left / (free.shape[0] * free.shape[2] * settings.units)
-    if settings.objective == _MAKESPAN:
-        to_come = state.next_job[episode] < state.num_jobs[episode]
-        return -1.0 if to_come or _any_job(state, episode) else 0.0
     by_duration = settings.objective == _SLOWDOWN
     duration = state.duration[episode]
     running, queue, backlog = 0.0, 0.0, 0.0

@@ -55,11 +55,10 @@ def firsts(masks: Any) -> Any:
 
 @cases(
     "name, num_envs, least",
-    ("decima/DeepRM-v0", 100, 3.0), ("decima/DeepRM-v0", 1000, 3.0), ("decima/DeepRM-v0", 4000, 3.0),
     ("decima/TPCHBatch-v0", 32, 0.7), ("decima/TPCHStream-v0", 32, 0.7),
 )  # fmt: skip
 def test_steps_of_many_against_those_of_one(name: str, num_envs: int, least: float) -> None:
-    steps = 40_000 // num_envs if "TPCH" not in name else 100
+    steps = 100
     vector_rate(name, num_envs, 3)  # compiles, or loads what was compiled
     rates = [
         (single_rate(name, 3000), vector_rate(name, num_envs, steps), vector_rate(name, min(num_envs, 100), 40, "sync"))

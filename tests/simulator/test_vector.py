@@ -13,12 +13,10 @@ from gymnasium.error import InvalidAction, ResetNeeded
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from simulator import ClusterConfig, ClusterEnv, ConfigError, GridConfig, GridEnv
+from simulator import ClusterConfig, ClusterEnv, ConfigError, GridEnv
 from simulator.cluster.env import ClusterVectorEnv
 from simulator.cluster.views import FlatView
-from simulator.grid.env import GridVectorEnv
-from tests.simulator.grid.build import SMALL
-from workloads import DISTRIBUTIONS, JobSets, WorkloadError, draw_jobs, poisson_arrivals, synthetic_profiles
+from workloads import poisson_arrivals, synthetic_profiles
 
 PROFILES = synthetic_profiles(8)
 
@@ -28,16 +26,9 @@ def few_jobs(seed: int) -> Any:
     return poisson_arrivals(PROFILES, 1 + seed % 3, 10_000.0, seed)
 
 
-def some_jobs(seed: int) -> JobSets:
-    """Return jobs for a few steps; sets differ in their numbers of jobs and padding."""
-    return draw_jobs(DISTRIBUTIONS["code"], load=0.9, steps=6, sets=1, seed=seed)
-
-
-GRID = GridConfig(max_steps=12, picture="coloured", arrival_column=True)
 CLUSTER = ClusterConfig(num_executors=5, max_time_ms=300_000.0)
 #: Vector environment and single environment by name.
 KINDS: dict[str, tuple[Callable[[int], VectorEnv[Any, Any, Any]], Callable[[], gymnasium.Env[Any, Any]]]] = {
-    "grid": (lambda n: GridVectorEnv(n, some_jobs, GRID), lambda: GridEnv(some_jobs, GRID)),
     "padded cluster": (
         lambda n: ClusterVectorEnv(n, make_sequence=few_jobs, config=CLUSTER, max_jobs=2),
         lambda: ClusterEnv(few_jobs, CLUSTER, max_jobs=2),
@@ -58,7 +49,7 @@ def row(values: Any, place: int) -> Any:
 
 
 def assert_same_record(one: Any, other: Any) -> None:
-    for name in ("start", "machine", "clock") if hasattr(one, "machine") else ("completion_ms", "task_executor"):
+    for name in ("completion_ms", "task_executor"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
 
 
@@ -114,29 +105,6 @@ def test_what_is_shown_keeps_its_memory_and_a_seed_names_all_that_follows(kind: 
     assert many.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
 
 
-def test_sets_of_other_sizes_find_room_or_are_refused() -> None:
-    def growing(seed: int) -> JobSets:
-        nonlocal drawn
-        drawn += 1
-        return JobSets.of([[(0, 1, (1,))] * drawn], 1)
-
-    drawn = 0
-    many = GridVectorEnv(2, growing, GridConfig(**SMALL))
-    many.reset(seed=0)
-    jobs = []
-    for _ in range(40):
-        *_, infos = many.step(many.action_masks().argmax(axis=1))
-        jobs += [record.start.shape[1] for record in infos.get("record", ()) if record is not None]
-        for record in infos.get("record", ()):
-            assert record is None or ((record.start >= 0) | record.dropped).all()
-    assert max(jobs) > 3
-    steps = iter([4, 4, 5])
-    many = GridVectorEnv(1, lambda seed: JobSets.of([[(0, 1, (1,))]], next(steps)), GridConfig(**SMALL))
-    many.reset(seed=0)
-    with pytest.raises(WorkloadError, match="expected jobs that enter in 4 steps, got 5"):
-        any(many.step(many.action_masks().argmax(axis=1)) is None for _ in range(20))
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_wrong_calls_are_refused(kind: str) -> None:
     make = KINDS[kind][0]
@@ -158,7 +126,7 @@ def test_wrong_calls_are_refused(kind: str) -> None:
 @pytest.mark.parametrize("name", ["decima/Cluster-v0", "decima/Grid-v0"])
 def test_gymnasium_makes_them(name: str) -> None:
     many = gymnasium.make_vec(name, num_envs=2)
-    assert isinstance(many, ClusterVectorEnv | GridVectorEnv)
+    assert isinstance(many, ClusterVectorEnv) == (name == "decima/Cluster-v0")
     many.reset(seed=1)
     many.step(many.action_space.sample())
     many.close()

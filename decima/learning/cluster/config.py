@@ -28,8 +28,7 @@ from decima.settings import (
     read_settings,
 )
 from simulator.cluster.config import DECIMA_SIM, ClusterConfig
-from simulator.cluster.deadlines import deadlines_ms
-from simulator.cluster.objectives import objective_named
+from simulator.cluster.reward import COMMON
 from workloads.arrivals import JobSequence, RandomStream, random_stream
 from workloads.declaration import declared
 from workloads.job import WorkloadError
@@ -156,6 +155,11 @@ class TrainingConfig(RunConfig):
     def _check_objective(self, conditions: Conditions) -> None:
         """Raise if no job has the attributes that the objective needs."""
         reward, seeds = self.cluster.reward, self.validation_seeds
+        if reward in COMMON:
+            return
+        from simulator.cluster.deadlines import deadlines_ms
+        from simulator.cluster.objectives import objective_named
+
         attributes = objective_named(reward).attributes
         here = "workload" if self.settings is None else "settings"
         problems: dict[str, tuple[str, Callable[..., Any]]] = {

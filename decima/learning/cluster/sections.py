@@ -122,8 +122,10 @@ class PolicySection(Section):
     @model_validator(mode="after")
     def _check_parts(self) -> PolicySection:
         try:
-            custom_parts = self.build().custom_parts
-            make_rule(self.build())
+            config = self.build()
+            custom_parts = config.custom_parts
+            if config.rule_constants:
+                make_rule(config)  # raises if the rule has no constant of a name
         except ValidationError as error:
             raise ValueError(first_problem(error)) from None
         for part in custom_parts:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import BeforeValidator, SkipValidation, create_model, field_validator, model_validator
+from pydantic import BeforeValidator, InstanceOf, create_model, field_validator, model_validator
 
 from decima.evaluation.conditions import CompareError, Conditions
 from decima.settings import SETTINGS, VALIDATION_SEEDS, Section, Share
@@ -301,7 +301,7 @@ class SettingsConditions(Conditions):
     """
 
     settings: SettingsSection
-    sources: SkipValidation[Mapping[str, Workload]] = field(default_factory=dict)
+    sources: Mapping[str, InstanceOf[Workload]] = field(default_factory=dict)
     cells: int = 0
     per_cell: int = 1
 

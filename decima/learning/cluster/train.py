@@ -19,8 +19,6 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from decima.evaluation.fit import evaluation_setting
-from decima.evaluation.metrics import Interval, mean_interval
 from decima.evaluation.variants import HINDSIGHT
 from decima.learning.cluster.advantages import Advantages
 from decima.learning.cluster.clone import clone_epochs, split
@@ -51,6 +49,7 @@ from decima.learning.metrics import (
     objective_title,
     validation_metric,
 )
+from decima.policy.distribution import summarise
 from decima.policy.files import TRAINED_ON, load_policy, policy_path, read_about
 from decima.policy.policy import Policy
 from decima.policy.save import save_policy
@@ -67,6 +66,7 @@ from workloads.custom import is_custom
 from workloads.errors import PolicyFileError
 
 if TYPE_CHECKING:
+    from decima.evaluation.metrics import Interval
     from decima.learning.cluster.sections import UpdateSection
 
 __all__ = ["ClusterTraining", "train_policy"]
@@ -85,7 +85,7 @@ HEURISTICS = "heuristics on the validation sequences"
 class ClusterTraining(TrainingLoop[TrainingConfig]):
     """Training run on clusters, see ``TrainingLoop``.
 
-    Results are objectives on each validation sequence, [n], ms, see ``decima.evaluation.run.objective_ms``.
+    Results are objectives on each validation sequence, [n], ms, see ``decima.evaluation.tuning.objective_ms``.
 
     Attributes:
         average: exponential moving average of the policy's weights, which is less noisy; it is validated and saved.
@@ -262,6 +262,8 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
 
     def _changes(self, objective_ms: ArrayLike, results: Mapping[str, Any]) -> list[Interval]:
         """Return the relative change of each cell against the reference scheduler, paired by sequence."""
+        from decima.evaluation.metrics import mean_interval
+
         cells = self.config.validation.cells
         reference = np.reshape(results[self._references[-1]], (cells, -1))
         relative = (np.reshape(objective_ms, (cells, -1)) - reference) / reference.mean(axis=1, keepdims=True)
@@ -326,7 +328,8 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
         """Training distribution; cached, since the measurement is slow and the same at every checkpoint."""
         measured = MEASURED if self.config.settings is None else MEASURED_SETTINGS
         seeds = self.config.training_seeds[:measured]
-        return evaluation_setting(self._conditions, seeds).model_dump(mode="json", exclude_none=True)
+        samples = ((self._conditions.cluster_of(seed), self._conditions.sequence(seed)) for seed in seeds)
+        return summarise(samples).model_dump(mode="json", exclude_none=True)
 
     def _about(self) -> dict[str, Any]:
         return {TRAINED_ON: self._trained_on}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.evaluation.run import run_scheduler
+from decima.evaluation.episodes import run_scheduler
 from decima.evaluation.tuning import best_for_all, objective_ms, sweep_ms
 from decima.evaluation.variants import ALPHAS, HINDSIGHT, weighted_fair
 from decima.policy.files import make_actor
@@ -36,7 +36,7 @@ def evaluate_policy(
     """Run greedy episodes of a policy on the job sequences of n seeds.
 
     Returns:
-        float64 [n, 3], ms: mean JCT, makespan and objective (``decima.evaluation.run.objective_ms``) by sequence.
+        float64 [n, 3], ms: mean JCT, makespan and objective (``decima.evaluation.tuning.objective_ms``) by sequence.
 
     Raises:
         NotFiniteError: a weight of the policy is not finite.

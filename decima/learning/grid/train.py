@@ -270,9 +270,8 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
         return {name: each.mean.mean for name, each in row.items()}
 
     def _objective(self, means: Mapping[str, float]) -> float:
-        """Return the value to minimise: the objective, with the opposite sign for utilisation."""
-        value = means[self.config.grid.objective]
-        return -value if self.config.grid.objective == "utilisation" else value
+        """Return the value to minimise."""
+        return means[self.config.grid.objective]
 
     def _describe(self, results: Mapping[str, Any]) -> dict[str, Any]:
         return {

@@ -22,7 +22,7 @@ from decima.evaluation import (
     tuning,
 )
 from decima.evaluation.decisions import DecisionRecord, decisions
-from decima.evaluation.run import run_scheduler
+from decima.evaluation.episodes import run_scheduler
 from decima.evaluation.tuning import best_for_all, best_settings, sweep, sweep_ms
 from decima.evaluation.variants import ALPHAS, GRIDS, HINDSIGHT, MAKESPAN_HINDSIGHT, TUNED
 from decima.registry import make_scheduler

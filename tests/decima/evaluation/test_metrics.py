@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from decima.evaluation.episodes import run_scheduler
 from decima.evaluation.guarantee_metrics import GUARANTEE_METRICS
 from decima.evaluation.metrics import (
     METRICS,
@@ -17,7 +18,6 @@ from decima.evaluation.metrics import (
     measure,
     paired_change,
 )
-from decima.evaluation.run import run_scheduler
 from decima.evaluation.tuning import objective_ms
 from simulator.cluster.faults import Faults
 from tests.cases import cases

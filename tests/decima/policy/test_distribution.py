@@ -10,16 +10,8 @@ import pytest
 from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
-from decima.policy.distribution import (
-    QUANTITIES,
-    SIMILARITY,
-    TAIL,
-    Distribution,
-    format_quantity,
-    is_similar,
-    out_of_distribution,
-    summarise,
-)
+from decima.evaluation.fit import SIMILARITY, TAIL, is_similar, out_of_distribution
+from decima.policy.distribution import QUANTITIES, Distribution, format_quantity, summarise
 from simulator.cluster.config import ClusterConfig, ExecutorClass, Knowledge
 from simulator.cluster.faults import Faults
 from tests.cases import cases

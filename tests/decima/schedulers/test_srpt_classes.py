@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from decima.evaluation.run import run_scheduler
+from decima.evaluation.episodes import run_scheduler
 from decima.schedulers.srpt import Srpt, TunedSrpt
 from decima.schedulers.srpt_weights import searched_weights
 from simulator import Cluster, ClusterConfig, Decision, ExecutorClass, Observation, run_episode

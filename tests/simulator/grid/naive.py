@@ -127,15 +127,6 @@ class Naive:
 
     def _reward(self) -> float:
         config = self.config
-        if config.objective == "makespan":
-            return -1.0 if self.in_system() or self.to_come else 0.0
-        if config.objective == "utilisation":
-            units = [
-                config.units - self.free(machine, self.clock, resource)
-                for machine in range(config.machines)
-                for resource in range(config.num_resources)
-            ]
-            return sum(units) / (len(units) * config.units)
         weighted = [(job, (config.machine_weights or (1.0,) * config.machines)[job.machine]) for job in self.running]
         weighted += [(job, config.queue_weight) for job in self.slots if job]
         weighted += [(job, config.backlog_weight) for job in self.backlog]

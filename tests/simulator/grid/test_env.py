@@ -34,7 +34,7 @@ def do(env: GridEnv, *actions: int) -> tuple[NDArray[Any], float, bool, bool, di
     "config",
     GridConfig(),
     GridConfig(picture="coloured"),
-    GridConfig(arrival_column=True, machines=2, max_steps=9, objective="utilisation"),
+    GridConfig(arrival_column=True, machines=2, max_steps=9, objective="completion"),
     ids=["default", "coloured", "other"],
 )
 def test_gymnasiums_checker_finds_nothing(config: GridConfig) -> None:

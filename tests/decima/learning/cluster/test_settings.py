@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from decima.evaluation.fit import evaluation_setting, misfits
+from decima.evaluation.fit import evaluation_setting, misfits, out_of_distribution
 from decima.learning import ClusterTraining, TrainingConfig, read_config, read_metrics
 from decima.learning.cluster.advantages import Advantages, relative_scale
 from decima.learning.cluster.rollout import (
@@ -25,7 +25,6 @@ from decima.learning.cluster.rollout import (
 from decima.learning.cluster.settings import SettingsConditions, SettingsSection
 from decima.learning.loop import CARD
 from decima.policy import Policy, read_about, read_trained_on
-from decima.policy.distribution import out_of_distribution
 from decima.registry import make_scheduler
 from simulator import ClusterConfig, make_cluster
 from tests.decima.evaluation.examples import LIBRARY

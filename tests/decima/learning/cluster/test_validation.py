@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from decima.evaluation.run import run_scheduler
+from decima.evaluation.episodes import run_scheduler
 from decima.evaluation.tuning import sweep_ms
 from decima.evaluation.variants import ALPHAS
 from decima.learning.cluster.rollout import Shared

@@ -365,10 +365,9 @@ def test_the_results_are_those_of_the_policy_that_is_kept(tmp_path: Path) -> Non
     assert result.improvement == pytest.approx(1 - slowdown / min(heuristics))
 
 
-@pytest.mark.parametrize(("objective", "sign"), [("completion", 1), ("utilisation", -1)])
-def test_what_is_rewarded_is_what_is_compared(tmp_path: Path, objective: str, sign: int) -> None:
-    config = small(iterations=1, grid={"objective": objective})
+def test_what_is_rewarded_is_what_is_compared(tmp_path: Path) -> None:
+    config = small(iterations=1, grid={"objective": "completion"})
     result = GridTraining(config, tmp_path / "out").run()
-    values = {name: sign * measures[objective] for name, measures in result.results.items()}
+    values = {name: measures["completion"] for name, measures in result.results.items()}
     reference = min(value for name, value in values.items() if name != "deeprm")
     assert result.improvement == pytest.approx((reference - values["deeprm"]) / abs(reference))
