@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from decima.evaluation.conditions import CompareError
-from decima.evaluation.run import run_scheduler
+from decima.evaluation.episodes import run_scheduler
 from decima.schedulers.spark import SparkFair, SparkFifo
 from decima.service.replay import Replayed
 from simulator.cluster.config import SPARK, ClusterConfig, Knowledge
