@@ -1,19 +1,17 @@
-"""Base classes of the Gymnasium environments of clusters and grids: rendering, and vector environments."""
+"""Base class of the Gymnasium environments of clusters and grids: options of ``reset``, and rendering."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import gymnasium
 import numpy as np
 from gymnasium.error import InvalidAction, ResetNeeded
-from gymnasium.vector import AutoresetMode
-from gymnasium.vector.utils import batch_space
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from workloads.errors import ConfigError, check_whole
+from workloads.errors import ConfigError
 
 _Kind = TypeVar("_Kind")
 _Observation = TypeVar("_Observation")
@@ -105,55 +103,3 @@ class RenderedEnv(gymnasium.Env[_Observation, _Action]):
         self._image.set_data(frame)
         self._figure.canvas.draw_idle()
         self._figure.canvas.flush_events()
-
-
-class SeededVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
-    """N environments with one seed each. The step after the end of an episode begins the next episode.
-
-    Args:
-        copy: whether observations are copies; else the next step overwrites them.
-        single: an environment with the same spaces.
-
-    Raises:
-        ConfigError: ``num_envs`` is below 1.
-    """
-
-    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
-
-    def __init__(self, num_envs: int, copy: bool, single: gymnasium.Env[Any, Any]) -> None:
-        self.num_envs, self._copy = check_whole(num_envs, "num_envs", ConfigError, 1), copy
-
-        self.single_observation_space = single.observation_space
-        self.single_action_space = single.action_space
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
-
-    def _checked(self, actions: ArrayLike) -> NDArray[np.integer[Any]]:
-        """Return an action for each environment as an array; raise ``InvalidAction`` on another shape or type."""
-        chosen, shape = np.asarray(actions), (self.num_envs, *(self.single_action_space.shape or ()))
-        if chosen.shape != shape or not np.issubdtype(chosen.dtype, np.integer):
-            raise InvalidAction(f"expected actions {shape}, got {chosen.dtype} {chosen.shape}")
-        return chosen
-
-    def _seeds(
-        self, seed: int | Sequence[int | None] | None, options: dict[str, Any] | None
-    ) -> list[int | None]:
-        """Return the seed of each environment: ``seed``, ``seed + 1``, .. if ``seed`` is one number."""
-        if options:
-            raise ConfigError(f"unknown option {next(iter(options))!r} of reset, expected none")
-        if seed is None or isinstance(seed, int | np.integer):
-            return [None if seed is None else int(seed) + index for index in range(self.num_envs)]
-        if len(seed) != self.num_envs:
-            raise ValueError(f"expected {self.num_envs} seeds, got {len(seed)}")
-        return list(seed)
-
-    def _infos(self, of_all: Mapping[str, Any], records: Mapping[int, Any]) -> dict[str, Any]:
-        """Return the infos: values of all environments, and records of environments whose episode has just ended."""
-        everywhere = np.ones(self.num_envs, dtype=np.bool_)
-        infos = dict(of_all) | {f"_{name}": everywhere for name in of_all}
-        if records:
-            infos["record"] = np.full(self.num_envs, None, dtype=object)
-            infos["_record"] = np.zeros(self.num_envs, dtype=np.bool_)
-            for index, record in records.items():
-                infos["record"][index], infos["_record"][index] = record, True
-        return infos

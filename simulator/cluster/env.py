@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+import gymnasium
 import numpy as np
-from gymnasium.error import ResetNeeded
-from gymnasium.vector.utils import create_empty_array
+from gymnasium.error import InvalidAction, ResetNeeded
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space, create_empty_array
 from numpy.typing import ArrayLike, NDArray
 
 from simulator.cluster.base import BaseCluster
@@ -16,9 +18,9 @@ from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import make_cluster
 from simulator.cluster.picture import frame
 from simulator.cluster.views import MakeView, PaddedView, without_choice
-from simulator.environments import RenderedEnv, SeededVectorEnv, begun
+from simulator.environments import RenderedEnv, begun
 from workloads.arrivals import JobSequence, batch_arrivals
-from workloads.errors import ConfigError, check_callable
+from workloads.errors import ConfigError, check_callable, check_whole
 from workloads.sources.synthetic import synthetic_profiles
 
 _cached_profiles = cache(synthetic_profiles)
@@ -237,7 +239,7 @@ class ClusterEnv(RenderedEnv[Any, NDArray[np.int64]]):
         return self._seen.arrays, {"action_mask": self._seen.masks}
 
 
-class ClusterVectorEnv(SeededVectorEnv):
+class ClusterVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     """N environments, each with the same episodes as a ``ClusterEnv`` with its seed.
 
     ``reset(seed=s)`` gives environment n the seed s + n. The step after the end of an episode begins another episode
@@ -257,8 +259,15 @@ class ClusterVectorEnv(SeededVectorEnv):
         ConfigError: ``num_envs`` is below 1, or for the reasons of ``ClusterEnv``.
     """
 
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
+
     def __init__(self, num_envs: int, *, copy: bool = True, **options: Any) -> None:
-        super().__init__(num_envs, copy, ClusterEnv(**options))
+        self.num_envs, self._copy = check_whole(num_envs, "num_envs", ConfigError, 1), copy
+        single = ClusterEnv(**options)
+        self.single_observation_space = single.observation_space
+        self.single_action_space = single.action_space
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
         self.envs = [ClusterEnv(**options) for _ in range(num_envs)]
         self._over = np.zeros(num_envs, dtype=np.bool_)
         self._begun = False
@@ -314,14 +323,33 @@ class ClusterVectorEnv(SeededVectorEnv):
         """Return the masks of stages, idling and limits, bool [N, stages + 1 + limits]."""
         return np.concatenate(self._masks, axis=1).astype(np.bool_)
 
-    def _write_row(self, place: int, shown: Any, info: dict[str, Any]) -> None:
+    def _checked(self, actions: ArrayLike) -> NDArray[np.integer[Any]]:
+        """Return an action for each environment as an array; raise ``InvalidAction`` on another shape or type."""
+        chosen, shape = np.asarray(actions), (self.num_envs, *(self.single_action_space.shape or ()))
+        if chosen.shape != shape or not np.issubdtype(chosen.dtype, np.integer):
+            raise InvalidAction(f"expected actions {shape}, got {chosen.dtype} {chosen.shape}")
+        return chosen
+
+    def _seeds(
+        self, seed: int | Sequence[int | None] | None, options: dict[str, Any] | None
+    ) -> list[int | None]:
+        """Return the seed of each environment: ``seed``, ``seed + 1``, .. if ``seed`` is one number."""
+        if options:
+            raise ConfigError(f"unknown option {next(iter(options))!r} of reset, expected none")
+        if seed is None or isinstance(seed, int | np.integer):
+            return [None if seed is None else int(seed) + index for index in range(self.num_envs)]
+        if len(seed) != self.num_envs:
+            raise ValueError(f"expected {self.num_envs} seeds, got {len(seed)}")
+        return list(seed)
+
+    def _write_row(self, index: int, shown: Any, info: dict[str, Any]) -> None:
         if isinstance(shown, dict):
             for name, values in shown.items():
-                self._arrays[name][place] = values
+                self._arrays[name][index] = values
         else:
-            self._arrays[place] = shown
+            self._arrays[index] = shown
         for all_masks, mask in zip(self._masks, info["action_mask"], strict=True):
-            all_masks[place] = mask
+            all_masks[index] = mask
 
     def _observations(self) -> Any:
         if not self._copy:
@@ -330,6 +358,13 @@ class ClusterVectorEnv(SeededVectorEnv):
             return {name: values.copy() for name, values in self._arrays.items()}
         return self._arrays.copy()
 
-    def _results(self, records: dict[int, Any]) -> dict[str, Any]:
+    def _results(self, records: Mapping[int, Any]) -> dict[str, Any]:
+        """Return the infos: masks of all environments, and records of environments whose episode has just ended."""
         masks = tuple(mask.copy() for mask in self._masks) if self._copy else self._masks
-        return self._infos({"action_mask": masks}, records)
+        infos: dict[str, Any] = {"action_mask": masks, "_action_mask": np.ones(self.num_envs, dtype=np.bool_)}
+        if records:
+            infos["record"] = np.full(self.num_envs, None, dtype=object)
+            infos["_record"] = np.zeros(self.num_envs, dtype=np.bool_)
+            for index, record in records.items():
+                infos["record"][index], infos["_record"][index] = record, True
+        return infos
