@@ -57,12 +57,12 @@ Number = Annotated[float, Strict(), _plain(Real, float)]
 Flag = Annotated[bool, Strict()]
 
 
-def instance_of(place: str) -> PlainValidator:
+def instance_of(reference: str) -> PlainValidator:
     """Return a validator of None and objects of a class, ``module:Class``, which is imported for objects only."""
 
     def check(value: Any) -> Any:
         if value is not None:
-            module, _, name = place.partition(":")
+            module, _, name = reference.partition(":")
             if not isinstance(value, getattr(import_module(module), name)):
                 raise ValueError(f"expected a value of the type {name}, got {described_value(value)}")
         return value
@@ -135,7 +135,7 @@ class Named(Text):
         return self.values[name]
 
     def _name(self, value: Any) -> Any:
-        return next((name for name, each in self.values.items() if each == value), asdict(value))
+        return next((name for name, known in self.values.items() if known == value), asdict(value))
 
 
 def described(

@@ -128,11 +128,11 @@ def check_all(values: Any, kind: type[_Kind], field: str, error: type[DecimaErro
     """Return objects of the class ``kind`` as a tuple."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise error(f"{field} must be several of the type {kind.__name__}, got {described_value(values)}")
-    found = tuple(values)
-    for place, each in enumerate(found):
-        if not isinstance(each, kind):
-            check_instance(each, kind, f"{field}[{place}]", error)
-    return found
+    items = tuple(values)
+    for index, item in enumerate(items):
+        if not isinstance(item, kind):
+            check_instance(item, kind, f"{field}[{index}]", error)
+    return items
 
 
 def check_callable(value: Any, field: str, error: type[DecimaError]) -> None:
@@ -152,14 +152,14 @@ def check_paths(values: Any, field: str, error: type[DecimaError]) -> list[Path]
     """Return several paths; raise ``error`` on a single one."""
     if isinstance(values, str | PathLike) or not isinstance(values, Iterable):
         raise error(f"{field} must be several paths, got {described_value(values)}")
-    return [check_path(each, f"{field}[{place}]", error) for place, each in enumerate(values)]
+    return [check_path(value, f"{field}[{index}]", error) for index, value in enumerate(values)]
 
 
 def did_you_mean(name: Any, known: Iterable[str]) -> str:
     """Return a hint at the known name that is most similar, with a leading space; empty if none is similar."""
     if not isinstance(name, str) or len(name) > _LONGEST_NAME:
         return ""
-    by_lower_case = {each.lower(): each for each in known}
+    by_lower_case = {known_name.lower(): known_name for known_name in known}
     near = get_close_matches(name.lower(), list(by_lower_case), n=1)
     return f" (did you mean {by_lower_case[near[0]]!r}?)" if near else ""
 

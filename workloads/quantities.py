@@ -238,10 +238,10 @@ def to_outside(setting: Any, *, with_units: bool = False) -> dict[str, Any]:
         with_units: whether names of times end in ``_s``, for results, which have no help; infinite times are None.
     """
     cls: Any = type(setting)
-    found = {}
+    values = {}
     for name, quantity in quantities(cls).items():
         value = quantity.outside(quantity.of(setting))
         if with_units and quantity.is_time:
             name, value = f"{name}_s", None if value == NEVER else value
-        found[name] = value
-    return found
+        values[name] = value
+    return values

@@ -93,10 +93,10 @@ def _with_parameters(spec: str, name: str, argument: str) -> Scheduler:
     base: DecidesStages | None = None
     if name in WITH_BASE and "=" in argument:
         pairs = argument.split(",")
-        bases = [each for each in pairs if each.partition("=")[0].strip() == "base"]
+        bases = [pair for pair in pairs if pair.partition("=")[0].strip() == "base"]
         if bases:
             base = make_scheduler(bases[-1].partition("=")[2].strip())
-            argument = ",".join(each for each in pairs if each not in bases)
+            argument = ",".join(pair for pair in pairs if pair not in bases)
     values = {} if base is not None and not argument else parse_parameters(spec, name, argument)
     try:
         scheduler = SCHEDULERS[name](**values, **({} if base is None else {"base": base}))

@@ -23,14 +23,14 @@ class Entry(NamedTuple):
     """A heuristic of the registry.
 
     Attributes:
-        place: module in ``decima.schedulers``, and class.
+        reference: module in ``decima.schedulers`` and class, ``module:Class``.
         parameters: numeric parameters in the order in which they follow the name, separated by colons.
         constants: functions (module and name) that return further parameters with their defaults, which
             ``NAME:PARAMETER=VALUE,..`` sets.
         has_base: whether the heuristic modifies another scheduler, ``NAME:PARAMETER=VALUE,base=OTHER``.
     """
 
-    place: str
+    reference: str
     parameters: tuple[str, ...] = ()
     constants: tuple[str, ...] = ()
     has_base: bool = False
@@ -90,7 +90,7 @@ class _Schedulers(Mapping[str, type[Scheduler]]):
     """Classes of heuristics by name, imported when they are looked up."""
 
     def __getitem__(self, name: str) -> type[Scheduler]:
-        return imported(ENTRIES[name].place)  # type: ignore[no-any-return]
+        return imported(ENTRIES[name].reference)  # type: ignore[no-any-return]
 
     def __iter__(self) -> Iterator[str]:
         return iter(ENTRIES)
@@ -99,9 +99,9 @@ class _Schedulers(Mapping[str, type[Scheduler]]):
         return len(ENTRIES)
 
 
-def imported(place: str) -> Any:
+def imported(reference: str) -> Any:
     """Import an object of ``decima.schedulers`` by its module and name, ``module:name``."""
-    module, _, name = place.partition(":")
+    module, _, name = reference.partition(":")
     return getattr(import_module(f"decima.schedulers.{module}"), name)
 
 

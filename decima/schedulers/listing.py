@@ -17,7 +17,7 @@ def signature(name: str) -> str:
 
 def summary(name: str) -> str:
     """Return the first line of a heuristic's docstring, read from the source, as classes are slow to import."""
-    module, _, kind = ENTRIES[name].place.partition(":")
+    module, _, kind = ENTRIES[name].reference.partition(":")
     source = Path(__file__).parent.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8")
     [definition] = (
         node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == kind

@@ -272,7 +272,7 @@ class ClusterConfig:
     def __post_init__(self) -> None:
         classes = self.executor_classes or (ExecutorClass(self.num_executors),)
         object.__setattr__(self, "executor_classes", classes)
-        object.__setattr__(self, "num_executors", sum(each.count for each in classes))
+        object.__setattr__(self, "num_executors", sum(executor_class.count for executor_class in classes))
         if self.reward == "mean":
             object.__setattr__(self, "reward", "jct")
         if self.reward not in ("jct", "makespan"):
@@ -289,7 +289,7 @@ class ClusterConfig:
         classes: dict[str, object] = {"executor_classes": self.executor_classes}
         if self.executor_classes == (ExecutorClass(self.num_executors),):
             classes = {"num_executors": self.num_executors}
-        others = {each.name: getattr(self, each.name) for each in fields(self)[2:]}
+        others = {field.name: getattr(self, field.name) for field in fields(self)[2:]}
         changed = {name: field.default for name, field in fields_of(ClusterConfig).items()}
         given = classes | {name: value for name, value in others.items() if value != changed[name]}
         return f"ClusterConfig({', '.join(f'{name}={value!r}' for name, value in given.items())})"
@@ -310,10 +310,10 @@ def check_demands(config: ClusterConfig, sequence: JobSequence) -> None:
     Raises:
         ConfigError: no executor class can run some stage.
     """
-    for number, profile in enumerate(sequence.profiles):
-        for place, stage in enumerate(profile.stages):
-            if not any(each.fits(stage) for each in config.executor_classes):
+    for job, profile in enumerate(sequence.profiles):
+        for index, stage in enumerate(profile.stages):
+            if not any(executor_class.fits(stage) for executor_class in config.executor_classes):
                 raise ConfigError(
-                    f"no executor class can run stage {place} of job {number} ({profile.name}), which needs"
+                    f"no executor class can run stage {index} of job {job} ({profile.name}), which needs"
                     f" cpu {stage.cpu:g} and memory {stage.memory:g}"
                 )

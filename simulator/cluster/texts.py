@@ -41,12 +41,12 @@ def parse_classes(text: str) -> tuple[ExecutorClass, ...]:
             raise ConfigError(
                 f"expected COUNTxMEMORY or COUNTxCPU:MEMORY, such as 25x0.5,25x2:1, got {text!r:.60}{reason}"
             ) from None
-    return tuple(sorted(classes, key=lambda each: (each.memory, each.cpu)))
+    return tuple(sorted(classes, key=lambda size: (size.memory, size.cpu)))
 
 
 def classes_text(classes: Sequence[ExecutorClass]) -> str | None:
     """Return the text form of executor classes; None if there is one class of the default size."""
-    is_default = [(each.cpu, each.memory) for each in classes] == [(1.0, 1.0)]
+    is_default = [(size.cpu, size.memory) for size in classes] == [(1.0, 1.0)]
     return None if is_default else ",".join(map(str, classes)) or None
 
 
