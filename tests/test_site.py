@@ -1,5 +1,6 @@
 """The website of the documentation, as the README's command builds and serves it."""
 
+import json
 import re
 import shlex
 import socket
@@ -16,6 +17,7 @@ from urllib.request import urlopen
 import pytest
 from markdown_it import MarkdownIt
 
+from tests.browser import CHROMIUM, Page, visit
 from tests.programs import PATIENCE_S, started
 
 pytest.importorskip("mkdocs", reason="needs the extra [docs]")
@@ -102,3 +104,39 @@ def test_a_page_has_the_same_elements_as_on_github(site: str, page: Path) -> Non
         for content in (article(site, page), bs4.BeautifulSoup(markdown, "html.parser"))
     ]
     assert shown[0] == shown[1]
+
+
+#: A search -> page that should be among the first five.
+SEARCHES = {
+    "GNN": "guides/network.html",
+    "PyG": "guides/network.html",
+    "Gantt": "guides/report.html",
+    "event log": "guides/event-logs.html",
+    "srpt-tuned": "guides/srpt.html",
+    "moving delay": "how/simulator.html",
+}
+#: Types a text into the search field.
+SEARCH = """
+document.querySelector("#__search").checked || document.querySelector("#__search").click();
+document.querySelector(".md-search__input").value = {text};
+document.querySelector(".md-search__input").dispatchEvent(new Event("keyup", {{bubbles: true}}));
+"""
+FOUND = "Array.from(document.querySelectorAll('.md-search-result__item > a')).slice(0, 5).map(a => a.href)"
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+def test_the_search_finds_the_page_that_answers(site: str, tmp_path: Path) -> None:
+    found = {}
+
+    async def search(page: Page) -> None:
+        for text in SEARCHES:
+            await page.send("Page.navigate", url=f"{site}/index.html")
+            await page.until(
+                "document.querySelector('.md-search-result__meta')?.innerText === 'Type to start searching'"
+            )
+            await page.run(SEARCH.format(text=json.dumps(text)))
+            await page.until(f"{FOUND}.length")
+            found[text] = [link.partition("?")[0] for link in await page.run(FOUND)]
+
+    visit(DOCS / "index.md", search, tmp_path)
+    assert {text: pages for text, pages in found.items() if f"{site}/{SEARCHES[text]}" not in pages} == {}
