@@ -125,18 +125,21 @@ def serve(
 
     Spark needs a plugin, see decima spark jar. The plugin asks this service over TCP or a Unix socket for the next
     stages and their numbers of task slots. If the service stops or hangs, Spark continues by itself. Ctrl-C or SIGTERM
-    ends the service; after SIGHUP it opens its log again, for logrotate.
+    ends the service; after SIGHUP it opens its log again, for logrotate. After SIGUSR1 it reads policy, tokens and
+    certificate again; it keeps the earlier ones if a file is malformed or the policy cannot decide.
     """
     import asyncio
     import contextlib
     import faulthandler
 
+    from decima import __version__
     from decima.policy.archive import POLICY
     from decima.policy.shipped import SHIPPED
     from decima.registry import LEARNED, SchedulerError, make_scheduler
-    from decima.service.answering import Probe, Setup, run
+    from decima.service.answering import Probe, Reload, Setup, run
     from decima.service.history import History
-    from decima.service.server import DEFAULT_TOKEN_FILE, logging_to_stderr, read_token
+    from decima.service.inputs import Inputs, private_folder, read_inputs
+    from decima.service.server import DEFAULT_TOKEN_FILE, logging_to_stderr
     from decima.service.service import Service, Watcher
     from simulator.cluster.estimates import predictor_for
     from simulator.cluster.estimators import open_estimator
@@ -186,31 +189,32 @@ def serve(
         past_jobs = History.of(open_workload(history), fitted)
     else:
         past_jobs = History(predictor=predictor_for(fitted, ()))
-    token = "" if no_token or tokens_file is not None else read_token(token_file or DEFAULT_TOKEN_FILE)
-    tokens = certificate = tls = readers = None  # ``readers``: tokens of the page and of the metrics
-    if tokens_file is not None:
-        from decima.service.credentials import Tokens, read_tokens
-
-        tokens = readers = Tokens(read_tokens(tokens_file))
-    if tls_cert is not None and tls_key is not None:
-        from decima.service.credentials import Token, Tokens, load_certificate
-
-        certificate = tls_cert, tls_key
-        tls = load_certificate(*certificate)
-        if token:
-            readers = Tokens([Token.of("the token file", token)])
+    certificate = None if tls_cert is None or tls_key is None else (tls_cert, tls_key)
+    one_token = None if no_token or tokens_file is not None else token_file or DEFAULT_TOKEN_FILE
 
     def ready(where: str) -> None:
         what = f"{spec}, in the shadow" if shadow else spec
         click.echo(f"serving {what} on {where}")
         if tokens_file is not None:
             click.echo(f"tokens: {tokens_file}")
-        elif not no_token:
-            click.echo(f"token file: {(token_file or DEFAULT_TOKEN_FILE).expanduser()}")
+        elif one_token is not None:
+            click.echo(f"token file: {one_token.expanduser()}")
 
     watchers: list[Watcher] = []
+    accepted: list[Callable[[Inputs], object]] = []
+    refused: list[Callable[[], object]] = []
     log, probe = None, Probe()
     with logging_to_stderr(json_logs), contextlib.ExitStack() as ends:
+        read = partial(
+            read_inputs, spec, one_token, tokens_file, certificate, ends.enter_context(private_folder())
+        )
+        inputs = read()
+        tls = readers = None  # ``readers``: tokens of the page and of the metrics
+        if certificate is not None or inputs.tokens is not None:
+            from decima.service.credentials import Tokens, load_certificate
+
+            tls = None if certificate is None else load_certificate(*certificate)
+            readers = Tokens.of_readers(inputs.token, inputs.tokens)
         if log_file is not None:
             from decima.service.log import DecisionLog
 
@@ -228,6 +232,9 @@ def serve(
             at, end = counted.listen(metrics, host, readers, tls, probe)
             ends.callback(end)
             watchers.append(counted)
+            counted.show_inputs(__version__, spec, inputs)
+            accepted.append(partial(counted.show_inputs, __version__, spec))
+            refused.append(counted.reload_failed)
             click.echo(f"metrics: {at}")
         beside: Callable[[], AbstractAsyncContextManager[object]] = contextlib.nullcontext
         if http is not None:
@@ -238,19 +245,29 @@ def serve(
                 page.listen, http, host, lambda at: click.echo(f"page: {at}"), readers, certificate
             )
             watchers.append(page)
-        new_scheduler = partial(make_scheduler, spec)
+            accepted.append(page.use_inputs)
         make_service = partial(
             Service,
-            new_scheduler,
-            past_jobs,
-            token=token,
-            tokens=tokens,
+            history=past_jobs,
             pools=None if pools is None else pools.tenants,
             shadow=shadow,
             slots=slots,
         )
-        setup = Setup(make_service, new_scheduler, address, host, certificate)
-        asyncio.run(run(setup, ready, watchers, beside, probe))
+
+        def reloaded(new: Inputs | None) -> None:
+            if new is None:
+                for show in refused:
+                    show()
+                return
+            if tls is not None and certificate is not None:
+                tls.load_cert_chain(*certificate, password="")
+            if readers is not None and (tokens := Tokens.of_readers(new.token, new.tokens)) is not None:
+                readers.replace(tokens)
+            for use in accepted:
+                use(new)
+
+        setup = Setup(make_service, inputs, address, host)
+        asyncio.run(run(setup, ready, watchers, beside, probe, Reload(read, reloaded)))
 
 
 @contextmanager

@@ -17,18 +17,19 @@ import os
 import pickle
 import signal
 import socket
+import ssl
 import struct
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from decima.service.inputs import Inputs
 from decima.service.jobs import LiveJob, estimated_profile
 from decima.service.protocol import JobMessage, StateMessage
 from decima.service.server import listen, logging_to, warm_up
@@ -36,16 +37,18 @@ from decima.service.service import Connected, ServeError, Service, Watcher, noti
 from decima.workers import children_ignore
 from workloads.errors import DecimaError
 
-if TYPE_CHECKING:
-    from simulator.cluster.episode import DecidesStages
-
-__all__ = ["Probe", "Relay", "RelayHandler", "Repeater", "Setup", "received", "run"]
+__all__ = ["Probe", "Relay", "RelayHandler", "Reload", "Repeater", "Setup", "received", "run"]
 
 #: Minimum number of unread bytes at which questions and answers are omitted.
 MOST_UNREAD = 64 << 20
 _SIZE = struct.Struct("!I")
 
 log = logging.getLogger("decima.service")
+
+
+def _packed(kind: str, *content: object) -> bytes:
+    data = pickle.dumps((kind, *content))
+    return _SIZE.pack(len(data)) + data
 
 
 class Relay(Watcher):
@@ -58,8 +61,7 @@ class Relay(Watcher):
 
     def send(self, kind: str, *content: object) -> None:
         """Send an event."""
-        data = pickle.dumps((kind, *content))
-        self._stream.write(_SIZE.pack(len(data)) + data)
+        self._stream.write(_packed(kind, *content))
 
     def welcomed(self, driver: Connected) -> None:
         """Send the first message of a driver, without its token."""
@@ -248,18 +250,58 @@ class Setup:
     """Picklable parameters of the answering process.
 
     Attributes:
-        make_service: returns the service; its argument `watchers` are receivers of events.
-        make_scheduler: returns a scheduler as in the service, for the compilation of its code.
+        make_service: returns the service; its arguments are ``inputs.make_scheduler``, and by name `token`, `tokens`
+            and `watchers`, receivers of events.
+        inputs: policy, tokens and certificate.
         address: see ``listen``.
         host: see ``listen``.
-        certificate: files of certificate and key; None: connections are not encrypted.
     """
 
     make_service: Callable[..., Service]
-    make_scheduler: Callable[[], DecidesStages]
+    inputs: Inputs
     address: str
     host: str
-    certificate: tuple[Path, Path] | None = None
+
+
+class Reload:
+    """Replaces policy, tokens and certificate of the answering process, which first tries the new policy.
+
+    Args:
+        read: reads the files again.
+        ended: called with the new inputs when they are in use, or with None when the earlier ones stay.
+    """
+
+    def __init__(self, read: Callable[[], Inputs], ended: Callable[[Inputs | None], None]) -> None:
+        self._read, self._ended = read, ended
+        self._tried: Inputs | None = None
+
+    async def begin(self, channel: asyncio.WriteTransport) -> None:
+        """Read the files and send them to the answering process."""
+        try:
+            self._tried = await asyncio.to_thread(self._read)
+            channel.write(_packed("reload", self._tried))
+        except DecimaError as error:
+            self.end(str(error))
+
+    def end(self, failure: str) -> Inputs | None:
+        """Receive the result of the answering process; return the new inputs, None after a failure or without any."""
+        tried, self._tried = self._tried, None
+        if failure:
+            log.error("nothing is reloaded, policy, tokens and certificate stay as they were: %s", failure)
+            self._ended(None)
+            return None
+        if tried is not None:
+            log.info(
+                "reloaded policy, tokens and certificate; SHA-256 of the policy: %s",
+                tried.policy_sha256 or "-",
+            )
+            self._ended(tried)
+        return tried
+
+    def abort(self) -> None:
+        """The answering process has ended."""
+        if self._tried is not None:
+            self.end("the process that answers drivers ended")
 
 
 async def run(
@@ -268,14 +310,16 @@ async def run(
     watchers: Sequence[Watcher] = (),
     beside: Callable[[], AbstractAsyncContextManager[object]] = nullcontext,
     probe: Probe | None = None,
+    reload: Reload | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT. At SIGHUP watchers open their files again.
+    """Serve until SIGTERM or SIGINT. At SIGHUP watchers open their files again, at SIGUSR1 ``reload`` begins.
 
     Args:
         ready: called with the address for drivers.
         watchers: receivers of the service's events, in this process.
         beside: returns a context manager that serves the page.
         probe: is connected to the answering process.
+        reload: reads policy, tokens and certificate again.
 
     Raises:
         ServeError: an address is in use or invalid, or the scheduler cannot decide.
@@ -292,8 +336,19 @@ async def run(
         stopped = loop.create_task(ended.wait())
         while True:
             process, stream, channel = await _start(setup, where)
-            ask = partial(loop.call_soon_threadsafe, channel.write, b"?")
-            following = loop.create_task(_follow(stream, repeater, probe, ask, None if where else ready))
+            ask = partial(loop.call_soon_threadsafe, channel.write, _packed("probe"))
+
+            def reloaded(failure: str) -> None:
+                nonlocal setup
+                assert reload is not None
+                if (inputs := reload.end(failure)) is not None:
+                    setup = replace(setup, inputs=inputs)  # also for a process that is started again
+
+            if reload is not None and hasattr(signal, "SIGUSR1"):  # not on Windows
+                loop.add_signal_handler(signal.SIGUSR1, _start_task, partial(reload.begin, channel))
+            following = loop.create_task(
+                _follow(stream, repeater, probe, ask, None if where else ready, reloaded)
+            )
             try:
                 await asyncio.wait({following, stopped}, return_when=asyncio.FIRST_COMPLETED)
                 if not following.done():
@@ -303,6 +358,8 @@ async def run(
             finally:
                 probe.connect(None)
                 process.kill()
+                if reload is not None:
+                    reload.abort()
             where = await following
             process.join()
             if ended.is_set() or not process.exitcode:
@@ -320,6 +377,7 @@ async def _follow(
     probe: Probe,
     ask: Callable[[], object],
     ready: Callable[[str], None] | None,
+    reloaded: Callable[[str], None],
 ) -> str:
     """Repeat the events of the answering process until it ends; return its address, empty if it was never ready."""
     where = ""
@@ -333,6 +391,8 @@ async def _follow(
                 ready(where)
         elif kind == "probed":
             probe.decided(*content)
+        elif kind == "reloaded":
+            reloaded(*content)
         else:
             repeater.repeat(kind, *content)
     probe.connect(None)
@@ -348,7 +408,8 @@ async def _start(
     address = where if where.startswith("unix:") else where.rpartition(":")[2]
     process = _SPAWN.Process(target=_answer, args=(setup, address or setup.address, theirs), daemon=True)
     try:
-        with children_ignore(signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])):
+        others = [getattr(signal, name) for name in ("SIGHUP", "SIGUSR1") if hasattr(signal, name)]
+        with children_ignore(signal.SIGINT, *others):
             process.start()
     finally:
         theirs.close()
@@ -357,6 +418,16 @@ async def _start(
         lambda: asyncio.StreamReaderProtocol(stream), sock=ours
     )
     return process, stream, channel
+
+
+_tasks: set[asyncio.Task[None]] = set()
+
+
+def _start_task(begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Start a task and keep it until its end, since the event loop has only a weak reference."""
+    task = asyncio.get_running_loop().create_task(begin())
+    _tasks.add(task)
+    task.add_done_callback(_tasks.discard)
 
 
 def _answer(setup: Setup, address: str, channel: socket.socket) -> None:
@@ -374,26 +445,6 @@ def _schedule(policy: str) -> None:
             os.sched_setscheduler(0, getattr(os, policy), os.sched_param(0))
 
 
-class _Channel(asyncio.Protocol):
-    """The stream to the first process; the service ends when it is closed. Received bytes are probes.
-
-    Attributes:
-        probed: is called for probes.
-    """
-
-    def __init__(self, ended: asyncio.Event, closed: asyncio.Event) -> None:
-        self._ended, self._closed = ended, closed
-        self.probed: Callable[[], None] = lambda: None
-
-    def data_received(self, data: bytes) -> None:
-        """Handle all probes that have arrived as one."""
-        self.probed()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._ended.set()
-        self._closed.set()
-
-
 def _failure_of(decide: Callable[[], object]) -> str:
     """Decide and return the reason of a failure, in one line; empty without a failure."""
     try:
@@ -404,29 +455,64 @@ def _failure_of(decide: Callable[[], object]) -> str:
 
 
 async def _serve(setup: Setup, address: str, channel: socket.socket) -> None:
-    loop, ended, closed = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, ended.set)
-    stream, first_process = await loop.create_connection(lambda: _Channel(ended, closed), sock=channel)
-    relay = Relay(stream)
+    reader, writer = await asyncio.open_connection(sock=channel)
+    relay, inputs = Relay(writer.transport), setup.inputs
     with logging_to(RelayHandler(relay)):
         try:
-            decide = warm_up(setup.make_scheduler)
+            decide = warm_up(inputs.make_scheduler)
             tls = None
-            if setup.certificate is not None:
+            if inputs.certificate is not None:
                 from decima.service.credentials import load_certificate
 
-                tls = load_certificate(*setup.certificate)
+                tls = load_certificate(*inputs.certificate)
             # Exempt imported and compiled objects from garbage collection, which would delay an answer.
             gc.collect()
             gc.freeze()
-            async with listen(setup.make_service(watchers=[relay]), address, setup.host, tls) as where:
-                first_process.probed = lambda: relay.send("probed", _failure_of(decide))
+            service = setup.make_service(
+                inputs.make_scheduler, token=inputs.token, tokens=inputs.tokens, watchers=[relay]
+            )
+            async with listen(service, address, setup.host, tls) as where:
                 relay.send("ready", where)
+                obeying = loop.create_task(_obey(reader, relay, service, tls, decide))
+                obeying.add_done_callback(lambda _: ended.set())
                 await ended.wait()
                 log.info("ending")
+                obeying.cancel()
         except DecimaError as error:
             relay.send("failed", str(error))
         finally:
-            stream.close()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(closed.wait(), END_S)
+            writer.close()
+            with suppress(TimeoutError, ConnectionError):
+                await asyncio.wait_for(writer.wait_closed(), END_S)
+
+
+async def _obey(
+    reader: asyncio.StreamReader,
+    relay: Relay,
+    service: Service,
+    tls: ssl.SSLContext | None,
+    decide: Callable[[], object],
+) -> None:
+    """Decide probes and reload inputs for the first process, until its end."""
+    async for kind, *content in received(reader):
+        if kind == "probe":
+            relay.send("probed", _failure_of(decide))
+            continue
+        inputs: Inputs = content[0]
+        failure = ""
+        try:
+            # In a thread, so that drivers get answers meanwhile.
+            tried = await asyncio.to_thread(warm_up, inputs.make_scheduler)
+            service.replace(inputs.make_scheduler, inputs.token, inputs.tokens)
+            if tls is not None and inputs.certificate is not None:
+                tls.load_cert_chain(*inputs.certificate, password="")
+            decide = tried
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # a custom scheduler may raise any exception, even SystemExit
+            failure = one_line(
+                str(error) if isinstance(error, DecimaError) else f"{type(error).__name__}: {error}"
+            )
+        relay.send("reloaded", failure)

@@ -26,7 +26,8 @@ from workloads.reading import open_regular, read_bytes
 from workloads.texts import number_in
 
 __all__ = [
-    "CHALLENGE", "Token", "Tokens", "check_request", "load_certificate", "read_tokens", "tls_reason",
+    "CHALLENGE", "Token", "Tokens", "certificate_end", "check_request", "load_certificate", "read_tokens",
+    "tls_reason",
 ]  # fmt: skip
 
 #: Challenge to a client without a token. A browser then asks for a user name, which is ignored, and for a password,
@@ -81,6 +82,43 @@ def load_certificate(cert: Path, key: Path) -> ssl.SSLContext:
             f"{cert}, {key}: not a certificate and its key in PEM: {tls_reason(error)}"
         ) from None
     return context
+
+
+def certificate_end(cert: Path) -> datetime.datetime:
+    """Return the end of validity of the first certificate in a PEM file, UTC.
+
+    Raises:
+        ServeError: the file cannot be read, or contains no certificate.
+    """
+    try:
+        pem = read_bytes(cert, MOST_IN_FILE).decode(errors="replace")
+        begin, end = ssl.PEM_HEADER, ssl.PEM_FOOTER
+        first = pem[pem.index(begin) : pem.index(end) + len(end)]
+        certificate, _ = _der_content(ssl.PEM_cert_to_DER_cert(first))
+        fields, _ = _der_content(certificate)
+        if fields[0] == 0xA0:  # the optional version
+            _, fields = _der_content(fields)
+        for _ in ("serial number", "signature algorithm", "issuer"):
+            _, fields = _der_content(fields)
+        validity, _ = _der_content(fields)
+        _, after = _der_content(validity)
+        text, _ = _der_content(after)
+        # Two digits of the year until 2049, four digits later (RFC 5280, section 4.1.2.5).
+        date_format = "%y%m%d%H%M%SZ" if len(text) == 13 else "%Y%m%d%H%M%SZ"
+        return datetime.datetime.strptime(text.decode(), date_format).replace(tzinfo=datetime.UTC)
+    except OSError as error:
+        raise ServeError(f"{cert}: cannot be read: {error.strerror}") from None
+    except (ValueError, IndexError):
+        raise ServeError(f"{cert}: no certificate in PEM") from None
+
+
+def _der_content(data: bytes) -> tuple[bytes, bytes]:
+    """Return the content of the first value in DER, and the bytes after the value."""
+    size, start = data[1], 2
+    if size & 0x80:  # the low bits are the number of bytes of the length
+        start += size & 0x7F
+        size = int.from_bytes(data[2:start], "big")
+    return data[start : start + size], data[start + size :]
 
 
 def tls_reason(error: Exception) -> str:
@@ -143,6 +181,22 @@ class Tokens:
         """Return a pickle. Each process counts its own requests."""
         return Tokens, (self._tokens,)
 
+    @classmethod
+    def of_readers(cls, token: str, tokens: Tokens | None) -> Tokens | None:
+        """Return the tokens of page and metrics: those of the drivers; None if drivers need none."""
+        if tokens is not None:
+            return cls(tokens._tokens)
+        return cls([Token.of("the token file", token)]) if token else None
+
+    def replace(self, other: Tokens) -> None:
+        """Accept the tokens of ``other`` from now on; a token in both keeps its counted requests."""
+        with self._lock:
+            self._left = {
+                **other._left,
+                **{name: self._left[name] for name in other._left.keys() & self._left},
+            }
+            self._tokens = other._tokens
+
     def find(self, secret: str) -> Token:
         """Return the token with this text, in a time that does not depend on the correct characters.
 
@@ -161,8 +215,12 @@ class Tokens:
         """Count a request with a token. Bursts of up to one second's requests are allowed.
 
         Raises:
-            DeniedError: the token has expired or exceeds its rate limit.
+            DeniedError: the token has been removed, has expired or exceeds its rate limit.
         """
+        same = [current for current in self._tokens if current.digest == token.digest]
+        if not same:
+            raise DeniedError(401, f"the token of {token.name} has been removed")
+        [token] = same
         self._check_date(token)
         if math.isinf(token.per_second):
             return

@@ -6,6 +6,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
@@ -19,6 +20,7 @@ from decima.service.credentials import CHALLENGE, Tokens, check_request
 from decima.service.service import Connected, ServeError, Watcher, one_line
 
 if TYPE_CHECKING:
+    from decima.service.inputs import Inputs
     from decima.service.log import DecisionLog
 
 __all__ = ["Metrics"]
@@ -27,6 +29,8 @@ __all__ = ["Metrics"]
 BUCKETS_S = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 #: Maximum number of application names in labels.
 MOST_APPLICATIONS = 100
+#: Maximum number of open connections; the oldest is closed for a new one.
+MOST_CONNECTIONS = 50
 #: Time limit for a client to send a request, s.
 PATIENCE_S = 10.0
 _PHRASES = {
@@ -84,11 +88,38 @@ class Metrics(Watcher):
         self._policy = Histogram(
             "decima_policy_seconds", "Time spent in the policy.", buckets=BUCKETS_S, registry=registry
         )
+        self._build = Gauge(
+            "decima_build_info",
+            "1, with the version, and the name and SHA-256 of the policy in use.",
+            ["version", "policy", "policy_sha256"],
+            registry=registry,
+        )
+        self._reload_ok = Gauge("decima_reload_ok", "Whether the last reload succeeded.", registry=registry)
+        self._reload_ok.set(1)
         self._drivers = Gauge("decima_drivers", "Connected drivers.", registry=registry)
         self._jobs = Gauge("decima_jobs", "Live jobs.", registry=registry)
         self._slots = Gauge("decima_slots", "Task slots of connected drivers.", registry=registry)
         self._live: dict[int, tuple[int, int]] = {}
         self._names: set[str] = set()
+        self._certificate: Gauge | None = None
+
+    def show_inputs(self, version: str, policy: str, inputs: Inputs) -> None:
+        """Export the version, the policy's name and digest, and the end of the certificate's validity."""
+        self._build.clear()
+        self._build.labels(version, one_line(policy), inputs.policy_sha256).set(1)
+        self._reload_ok.set(1)
+        if inputs.certificate_end is not None:
+            if self._certificate is None:
+                self._certificate = Gauge(
+                    "decima_certificate_expiry_timestamp_seconds",
+                    "End of the certificate's validity, seconds since 1970.",
+                    registry=self.registry,
+                )
+            self._certificate.set(inputs.certificate_end.timestamp())
+
+    def reload_failed(self) -> None:
+        """Export that the last reload failed."""
+        self._reload_ok.set(0)
 
     def watch_log(self, log: DecisionLog) -> None:
         """Export whether the live log is written, and its number of lost lines."""
@@ -211,7 +242,29 @@ class _Handler(WSGIRequestHandler):
 
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
+    request_queue_size = 128
     tls: ssl.SSLContext | None = None
+
+    def __init__(self, *arguments: Any) -> None:
+        self._open: dict[socket.socket, None] = {}
+        self._lock = threading.Lock()
+        super().__init__(*arguments)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread. The oldest of too many connections is closed, since answers take milliseconds."""
+        with self._lock:
+            self._open[request] = None
+            if len(self._open) > MOST_CONNECTIONS:
+                with suppress(OSError):
+                    next(iter(self._open)).shutdown(socket.SHUT_RDWR)  # ends its thread
+                del self._open[next(iter(self._open))]
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
 
     def get_request(self) -> tuple[socket.socket, Any]:
         """Accept a connection. The TLS handshake runs in the connection's thread, since a client may delay it."""

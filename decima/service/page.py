@@ -21,7 +21,7 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import uvicorn
 from starlette.applications import Starlette
@@ -32,12 +32,16 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from decima.outputs import json_in_html
 from decima.service.credentials import CHALLENGE, Tokens, check_request
 from decima.service.jobs import LiveJob
 from decima.service.protocol import Missed
 from decima.service.service import Connected, ServeError, Watcher, one_line
+
+if TYPE_CHECKING:
+    from decima.service.inputs import Inputs
 
 __all__ = ["Page"]
 
@@ -51,6 +55,8 @@ MIN_UPDATE_S, KEEPALIVE_S = 0.5, 15.0
 SHUTDOWN_S = 3.0
 #: Maximum number of open pages.
 MOST_READERS = 20
+#: Maximum number of connections, and time limit for the first request of a connection, s.
+MOST_CONNECTIONS, PATIENCE_S = 100, 10.0
 HEADERS = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff"}
 #: Content security policy: only the page's own script and style, no foreign content, no embedding in other pages.
 CONTENT_POLICY = (
@@ -83,6 +89,7 @@ class Page(Watcher):
         self._texts: dict[int, str] = {}
         self._readers = 0
         self._answering: asyncio.AbstractEventLoop | None = None
+        self._config: uvicorn.Config | None = None
         self._ended = False
 
     def welcomed(self, driver: Connected) -> None:
@@ -221,26 +228,38 @@ class Page(Watcher):
     async def _state(self, request: Request) -> Response:
         return Response(await self.snapshot(), media_type="application/json", headers=HEADERS)
 
-    async def _events(self, request: Request) -> Response:
-        if self._readers >= MOST_READERS:
-            return Response("too many pages are open", status_code=503, headers=HEADERS)
-        return StreamingResponse(self._stream(), media_type="text/event-stream", headers=HEADERS)
+    async def _events(self, request: Request) -> ASGIApp:
+        return self._send_events
 
-    async def _stream(self) -> AsyncIterator[str]:
-        self._readers += 1
+    async def _send_events(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send updates, or status 503 to more than ``MOST_READERS`` readers."""
+        if self._readers >= MOST_READERS:
+            response = Response("too many pages are open", status_code=503, headers=HEADERS)
+            await response(scope, receive, send)
+            return
+        self._readers += 1  # before any other reader can be counted
         try:
-            seen, quiet_s = -1, 0.0
-            while not self._ended:
-                if seen != self._version:
-                    seen, quiet_s = self._version, 0.0
-                    yield f"data: {await self.snapshot()}\n\n"
-                elif quiet_s >= KEEPALIVE_S:
-                    quiet_s = 0.0
-                    yield ": nothing new\n\n"
-                await asyncio.sleep(MIN_UPDATE_S)
-                quiet_s += MIN_UPDATE_S
+            stream = StreamingResponse(self._stream(), media_type="text/event-stream", headers=HEADERS)
+            await stream(scope, receive, send)
         finally:
             self._readers -= 1
+
+    async def _stream(self) -> AsyncIterator[str]:
+        seen, quiet_s = -1, 0.0
+        while not self._ended:
+            if seen != self._version:
+                seen, quiet_s = self._version, 0.0
+                yield f"data: {await self.snapshot()}\n\n"
+            elif quiet_s >= KEEPALIVE_S:
+                quiet_s = 0.0
+                yield ": nothing new\n\n"
+            await asyncio.sleep(MIN_UPDATE_S)
+            quiet_s += MIN_UPDATE_S
+
+    def use_inputs(self, inputs: Inputs) -> None:
+        """Use the current content of the files of certificate and private key for new connections."""
+        if inputs.certificate is not None and self._config is not None and self._config.ssl is not None:
+            self._config.ssl.load_cert_chain(*inputs.certificate, password="")
 
     @contextlib.asynccontextmanager
     async def listen(
@@ -277,8 +296,11 @@ class Page(Watcher):
             lifespan="off",
             server_header=False,
             timeout_graceful_shutdown=1,
+            http=_BoundedProtocol,
+            backlog=128,
         )
         server = _PageServer(config)
+        self._config = config
         self._answering = asyncio.get_running_loop()
         thread = threading.Thread(target=server.run, kwargs={"sockets": [taken]}, name="page", daemon=True)
         thread.start()
@@ -290,6 +312,31 @@ class Page(Watcher):
             server.should_exit = True
             # Join in a thread, so that this event loop keeps running: the web server's thread may wait for it.
             await asyncio.to_thread(thread.join, SHUTDOWN_S)
+
+
+class _BoundedProtocol(H11Protocol):
+    """HTTP with a time limit for the first request, and a maximum number of connections."""
+
+    def connection_made(self, transport: Any) -> None:
+        """Start the time limit. The oldest connection without a request is closed if there are too many connections."""
+        super().connection_made(transport)
+        self._made_s = self.loop.time()
+        self._timer = self.loop.call_later(PATIENCE_S, self._close_if_silent)
+        silent = [
+            each for each in self.connections if isinstance(each, _BoundedProtocol) and each.cycle is None
+        ]
+        if len(self.connections) > MOST_CONNECTIONS and silent:
+            min(silent, key=lambda each: each._made_s)._close_if_silent()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the time limit."""
+        self._timer.cancel()
+        super().connection_lost(exc)
+
+    def _close_if_silent(self) -> None:
+        if self.cycle is None:
+            self.transport.abort()
+            self.connections.discard(self)
 
 
 class _PageServer(uvicorn.Server):

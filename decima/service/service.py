@@ -88,6 +88,10 @@ class Driver:
         self._pools = pools
         self._config: ClusterConfig | None = None
 
+    def replace(self, scheduler: DecidesStages) -> None:
+        """Use another scheduler from the next question on."""
+        self.scheduler, self._config = scheduler, None
+
     def decide(self, state: StateMessage) -> Decided:
         """Answer a question.
 
@@ -340,8 +344,7 @@ class Service:
             hello, unknown = _parse(_HELLO, line, "")
         except ValidationError as error:
             raise RefusedError(f"no hello: {first_error(error)}") from None
-        if not hmac.compare_digest(hello.token.encode(errors="replace"), self._token) and self._token:
-            raise RefusedError("wrong token: the driver needs the token of the service's token file")
+        self._check_token(hello)
         token = None
         if self._tokens is not None:
             try:
@@ -355,6 +358,20 @@ class Service:
         notify(self._watchers, lambda watcher: watcher.welcomed(connected))
         return connected, Welcome(shadow=self._shadow)
 
+    def _check_token(self, hello: Hello) -> None:
+        if not hmac.compare_digest(hello.token.encode(errors="replace"), self._token) and self._token:
+            raise RefusedError("wrong token: the driver needs the token of the service's token file")
+
+    def replace(self, make_scheduler: Callable[[], DecidesStages], token: str, tokens: Tokens | None) -> None:
+        """Use another policy and other tokens, also for connected drivers: see the parameters of the class."""
+        self._make_scheduler, self._token = make_scheduler, token.encode()
+        if self._tokens is not None and tokens is not None:
+            self._tokens.replace(tokens)
+        for driver in self._drivers.values():
+            driver.replace(make_scheduler())
+        if self._applications is not None:
+            self._applications.scheduler = make_scheduler()
+
     def answer(self, connected: Connected, line: bytes) -> Answer:
         """Answer a question. The answer keeps Spark's own order if the scheduler fails or the time budget is used up.
 
@@ -364,6 +381,7 @@ class Service:
             RefusedError: the question is malformed, out of order or inconsistent, or its token has expired or has made
                 too many requests.
         """
+        self._check_token(connected.hello)  # the token may have been replaced
         connected.start_s, connected.start_cpu_s = time.perf_counter(), time.thread_time()
         if self._tokens is not None and connected.token is not None:
             try:

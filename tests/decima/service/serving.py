@@ -81,8 +81,8 @@ def connect(where: str) -> socket.socket:
 
 
 @contextmanager
-def listening(what: str, tokens: Tokens, pair: tuple[Path, Path] | None = None) -> Iterator[str]:
-    """Yield the address of a page or of metrics that need a token, with a certificate and its key over TLS."""
+def listening(what: str, tokens: Tokens | None, pair: tuple[Path, Path] | None = None) -> Iterator[str]:
+    """Yield the address of a page or of metrics, which need one of ``tokens``; with a certificate and key over TLS."""
     if what == "metrics":
         address, end = Metrics().listen(0, "127.0.0.1", tokens, load_certificate(*pair) if pair else None)
         try:

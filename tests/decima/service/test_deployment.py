@@ -1,5 +1,6 @@
 """Manifests for Kubernetes, the Grafana board with its alerts, and the script that retrains every night."""
 
+import datetime
 import json
 import os
 import re
@@ -13,6 +14,8 @@ import yaml
 from prometheus_client import generate_latest
 
 from decima.cli.serve import serve
+from decima.schedulers.srpt import Srpt
+from decima.service.inputs import Inputs
 from decima.service.log import DecisionLog
 from decima.service.metrics import Metrics
 from decima.service.service import Connected
@@ -20,10 +23,10 @@ from tests.cases import cases
 from tests.decima.service.serving import a_hello
 
 KUBERNETES = Path(__file__).parents[3] / "docs" / "kubernetes"
-FILES = ("decima.yaml", "spark-driver.yaml")
+FILES = ("decima.yaml", "decima-alerts.yaml", "spark-driver.yaml")
 VERSION = "1.30"
 #: Resources whose schema is not part of Kubernetes.
-CUSTOM = ("PodMonitor",)
+CUSTOM = ("PodMonitor", "PrometheusRule")
 
 
 def resources(*files: str) -> list[dict[str, Any]]:
@@ -95,6 +98,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """Names of all time series of the service."""
     metrics = Metrics()
     metrics.welcomed(Connected(1, a_hello()))
+    metrics.show_inputs("1", "fifo", Inputs(Srpt, certificate_end=datetime.datetime.now(datetime.UTC)))
     metrics.watch_log(DecisionLog(tmp_path_factory.mktemp("log") / "log.jsonl", "fifo"))
     lines = generate_latest(metrics.registry).decode().splitlines()
     return {re.split(r"[{ ]", line)[0] for line in lines if line and not line.startswith("#")}
@@ -116,12 +120,37 @@ def test_metrics_of_board_and_alerts_are_exported(exported: set[str]) -> None:
     for rule in group["rules"]:
         assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
         named = METRIC.findall(rule["expr"])
-        assert named
+        assert named or rule["alert"] == "DecimaServiceAbsent"
         assert set(named) <= exported, rule["alert"]
         assert rule["expr"].count("(") == rule["expr"].count(")")
         assert rule["annotations"]["summary"]
         assert rule["labels"]["severity"] in ("warning", "info")
         assert re.fullmatch(r"\d+m", rule.get("for", "0m"))
+
+
+def test_the_rules_for_the_operator_of_kubernetes_are_the_same() -> None:
+    assert one("PrometheusRule")["spec"] == yaml.safe_load((FOLDER / "decima-alerts.yml").read_text())
+
+
+UNIT = FOLDER.parent / "systemd" / "decima.service"
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd")
+def test_the_unit_restricts_the_service() -> None:
+    """Systemd rates the exposure from 0 (none) to 10."""
+    command = ["systemd-analyze", "security", "--offline=true", "--no-pager", str(UNIT)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    [level] = re.findall(r"Overall exposure level for decima.service: (\S+)", done.stdout)
+    assert float(level) < 3
+
+
+def test_the_unit_starts_and_reloads_the_command() -> None:
+    [start] = re.findall(r"^ExecStart=\S+ serve (.+)$", UNIT.read_text(), re.M)
+    options = start.replace("/etc/decima/jobs.json", str(UNIT))  # a file that exists
+    params = serve.make_context("serve", options.split()).params
+    assert params["metrics"]
+    assert f"StateDirectory={params['log_file'].parent.name}\n" in UNIT.read_text()
+    assert "ExecReload=/bin/kill -USR1 $MAINPID\n" in UNIT.read_text()
 
 
 def test_panels_do_not_overlap() -> None:

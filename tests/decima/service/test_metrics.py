@@ -1,9 +1,15 @@
 """Prometheus metrics count what happens in the service."""
 
 import math
+import socket
 import urllib.error
 import urllib.request
+from contextlib import ExitStack, suppress
+from urllib.parse import urlsplit
 
+import pytest
+
+from decima.service import metrics, page
 from decima.service.answering import Probe
 from decima.service.credentials import Token, Tokens
 from decima.service.metrics import MOST_APPLICATIONS, Metrics
@@ -11,7 +17,7 @@ from decima.service.protocol import Answer, JobMessage, Missed
 from decima.service.service import Connected, Decided
 from decima.service.snapshot import Choice
 from tests.cases import cases
-from tests.decima.service.serving import a_hello, a_job, a_stage, a_state
+from tests.decima.service.serving import a_hello, a_job, a_stage, a_state, listening
 
 
 def get(address: str) -> tuple[int, str]:
@@ -99,3 +105,33 @@ def test_late_and_lost_answers_are_those_that_drivers_count() -> None:
     assert by_application(f"app-{MOST_APPLICATIONS - 3}") == [0, 0, 0]
     assert by_application(f"app-{MOST_APPLICATIONS - 2}") == [None] * 3
     assert by_application("other") == [0, 0, 0]
+
+
+@cases("what", ("metrics",), ("page",))
+def test_half_requests_do_not_keep_others_out(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that send a part of a request are closed after a time limit, and the oldest ones of too many at once."""
+
+    def limit(patience_s: float) -> None:
+        monkeypatch.setattr(metrics._Handler, "timeout", patience_s)
+        monkeypatch.setattr(page, "PATIENCE_S", patience_s)
+
+    limit(1e6)
+    with listening(what, None) as address, ExitStack() as open_:
+        where = str(urlsplit(address).hostname), int(urlsplit(address).port or 0)
+
+        def send_half() -> socket.socket:
+            client = open_.enter_context(socket.create_connection(where, timeout=600))
+            client.sendall(b"GET / HT")
+            return client
+
+        clients = [send_half() for _ in range(5 * max(metrics.MOST_CONNECTIONS, page.MOST_CONNECTIONS))]
+        assert get(address)[0] == 200
+        assert is_closed(clients[0])
+        limit(0.1)
+        assert is_closed(send_half())
+
+
+def is_closed(client: socket.socket) -> bool:
+    with suppress(ConnectionError):
+        return client.recv(1) == b""
+    return True

@@ -8,17 +8,22 @@ import shutil
 import socket
 import subprocess
 import threading
+import urllib.error
+import urllib.request
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from decima.registry import make_scheduler
-from decima.service.page import Page
+from decima.service.page import MOST_READERS, Page
 from decima.service.server import ServeError
 from decima.service.service import Service
-from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors, serving
+from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors, listening, serving
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 HOSTILE = "<img src=x onerror=alert(1)><script>document.title='owned'</script>"
@@ -192,3 +197,19 @@ def test_decisions_that_guarantees_changed_are_counted() -> None:
             counts.append(driver["overruled"]["ceiling"] - sum(counts))
     assert counts[0] == counts[1] >= 1
     assert [job["pool"] for job in driver["jobs"]] == ["a", ""]
+
+
+def test_there_are_never_more_readers_than_allowed() -> None:
+    """All ask at once."""
+    with listening("page", None) as address, ThreadPoolExecutor(3 * MOST_READERS) as pool, ExitStack() as open_:
+        together = threading.Barrier(3 * MOST_READERS)
+
+        def read(_: int) -> int:
+            together.wait()
+            try:
+                return int(open_.enter_context(urllib.request.urlopen(address + "events", timeout=600)).status)
+            except urllib.error.HTTPError as error:
+                return error.code
+
+        statuses = list(pool.map(read, range(3 * MOST_READERS)))
+    assert Counter(statuses) == {200: MOST_READERS, 503: 2 * MOST_READERS}

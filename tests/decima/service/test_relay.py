@@ -4,7 +4,6 @@ import asyncio
 import json
 import logging
 from collections.abc import Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from decima.registry import make_scheduler
 from decima.schedulers.srpt import Srpt
 from decima.service.answering import MOST_UNREAD, Probe, Relay, RelayHandler, Repeater, Setup, received, run
 from decima.service.history import History
+from decima.service.inputs import Inputs
 from decima.service.log import DecisionLog
 from decima.service.page import Page
 from decima.service.protocol import Missed, StateMessage
@@ -158,8 +158,8 @@ class NeverDecides(Srpt):
 
 
 @cases("setup, reason",
-        (Setup(partial(Service, Srpt), NeverDecides, "0", "127.0.0.1"), "ended before it was ready: status 7"),
-        (Setup(partial(Service, Srpt), Srpt, "0", "nowhere.invalid"), "cannot listen on nowhere.invalid"),
+        (Setup(Service, Inputs(NeverDecides), "0", "127.0.0.1"), "ended before it was ready: status 7"),
+        (Setup(Service, Inputs(Srpt), "0", "nowhere.invalid"), "cannot listen on nowhere.invalid"),
 )  # fmt: skip
 def test_a_service_that_cannot_start_ends(setup: Setup, reason: str) -> None:
     with pytest.raises(ServeError, match=reason):

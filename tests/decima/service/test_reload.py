@@ -1,0 +1,101 @@
+"""SIGUSR1 replaces policy, tokens and certificate of a running service, or leaves all of them as they were."""
+
+import os
+import re
+import signal
+import ssl
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from decima.policy.shipped import SHIPPED
+from decima.service.protocol import Refusal, Welcome
+from tests.certificates import make_ca, make_certificate, needs_openssl, trusting
+from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors
+from tests.decima.service.test_serve import decima_serve, end
+
+pytestmark = [needs_openssl, pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")]
+STATE = a_state(1, a_job("a", a_stage(7)), having=executors(3))
+OLD, NEW = "an-old-token-1234", "a-new-token-12345"
+
+
+def until(found: Callable[[], object]) -> None:
+    """Wait, however busy the machine is."""
+    start_s = time.monotonic()
+    while not found():
+        assert time.monotonic() - start_s < 600
+        time.sleep(0.05)
+
+
+def test_policy_tokens_and_certificate_are_replaced_together_or_not_at_all(tmp_path: Path) -> None:
+    policy, tokens = tmp_path / "policy.npz", tmp_path / "tokens"
+    ca, stranger = make_ca(tmp_path), make_ca(tmp_path, "stranger")
+    cert, key = make_certificate(tmp_path, ca)
+    policy.write_bytes(SHIPPED["embedded-stream"].read_bytes())
+    tokens.write_text(f"{OLD} old - -\n")
+    tokens.chmod(0o600)
+    options = ("--policy", str(policy), "--tokens", str(tokens), "--tls-cert", str(cert), "--tls-key", str(key))
+
+    def metrics(token: str, trusted: ssl.SSLContext) -> dict[str, str]:
+        request = urllib.request.Request(said["metrics"], headers={"Authorization": f"Bearer {token}"})
+        request.full_url = request.full_url.replace("127.0.0.1", "localhost")
+        text = urllib.request.urlopen(request, timeout=600, context=trusted).read().decode()
+        return dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+
+    def digest(values: dict[str, str]) -> str:
+        [build] = [name for name in values if name.startswith("decima_build_info")]
+        assert f'policy="decima:{policy}"' in build
+        return re.findall('policy_sha256="([0-9a-f]{64})"', build)[0]
+
+    with decima_serve("--metrics", "0", *options) as (process, said):
+        trusted = trusting(ca)
+        first = metrics(OLD, trusted)
+        with Client(said["spark"], trusted, token=OLD) as client:
+            assert client.ask(STATE).stages
+
+            # A malformed policy: nothing changes, not even the tokens, also after a crash of the answering process.
+            policy.write_bytes(b"garbage")
+            tokens.write_text(f"{NEW} new - -\n")
+            process.send_signal(signal.SIGUSR1)
+            until(lambda: metrics(OLD, trusted)["decima_reload_ok"] == "0.0")
+            assert digest(metrics(OLD, trusted)) == digest(first)
+            assert client.ask(STATE.model_copy(update={"seq": 2})).stages
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            os.kill(int(children[-1]), signal.SIGKILL)
+            assert client.is_closed()
+        until(lambda: answers(said["spark"], trusted, OLD))
+
+        # New files, with a certificate of another authority. The connected driver has the removed token.
+        policy.write_bytes(SHIPPED["embedded-batch"].read_bytes())
+        for path, new in zip((cert, key), make_certificate(tmp_path, stranger, "other", "DNS:localhost"), strict=True):
+            path.write_bytes(new.read_bytes())
+        with Client(said["spark"], trusted, token=OLD) as client:
+            assert client.ask(STATE).stages
+            process.send_signal(signal.SIGUSR1)
+            elsewhere = trusting(stranger)
+            until(lambda: answers(said["spark"], elsewhere, NEW))
+            refusal = client.say(STATE.model_copy(update={"seq": 2}))
+            assert isinstance(refusal, Refusal)
+            assert refusal.reason == "401 the token of old has been removed"
+        second = metrics(NEW, elsewhere)
+        assert digest(second) != digest(first)
+        assert second["decima_reload_ok"] == "1.0"
+        with Client(said["spark"], elsewhere, token=OLD) as client:
+            assert isinstance(client.greeting, Refusal)
+        status, text = end(process, signal.SIGTERM)
+    assert status == 0
+    [kept] = [line for line in text.splitlines() if "nothing is reloaded" in line]
+    assert "policy, tokens and certificate stay as they were: " in kept
+    assert text.count("reloaded policy, tokens and certificate; SHA-256 of the policy: ") == 1
+    assert f"the certificate {cert} ends on " in text
+
+
+def answers(where: str, trusted: ssl.SSLContext, token: str) -> bool:
+    try:
+        with Client(where, trusted, token=token) as client:
+            return isinstance(client.greeting, Welcome) and bool(client.ask(STATE).stages)
+    except OSError:
+        return False
