@@ -56,9 +56,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "torch.load(io.BytesIO(data), map_location='cpu', weights_only=True)": CHECKED,
     },
     "decima/service/answering.py": {"pickle.loads(await stream": "messages of this program's other process"},
-    "decima/service/credentials.py": {
-        "context.load_cert_chain(cert, key": "files that workloads.reading has read before"
-    },
+    "decima/service/credentials.py": {"each.load_cert_chain(cert, key": "files that workloads.reading has read before"},
     "decima/service/log.py": {"os.open(path, os.O_WRONLY": "a file to write"},
     "decima/service/page.py": {"_HTML.read_text(": SHIPPED},
     "decima/service/plugin/__init__.py": {

@@ -260,7 +260,7 @@ def serve(
                     show()
                 return
             if tls is not None and certificate is not None:
-                tls.load_cert_chain(*certificate, password="")
+                load_certificate(*certificate, tls)
             if readers is not None and (tokens := Tokens.of_readers(new.token, new.tokens)) is not None:
                 readers.replace(tokens)
             for use in accepted:

@@ -507,7 +507,9 @@ async def _obey(
             tried = await asyncio.to_thread(warm_up, inputs.make_scheduler)
             service.replace(inputs.make_scheduler, inputs.token, inputs.tokens)
             if tls is not None and inputs.certificate is not None:
-                tls.load_cert_chain(*inputs.certificate, password="")
+                from decima.service.credentials import load_certificate
+
+                load_certificate(*inputs.certificate, tls)
             decide = tried
         except asyncio.CancelledError:
             raise

@@ -55,12 +55,13 @@ def _read_secret(path: Path) -> str:
     return text
 
 
-def load_certificate(cert: Path, key: Path) -> ssl.SSLContext:
+def load_certificate(cert: Path, key: Path, *used: ssl.SSLContext) -> ssl.SSLContext:
     """Return the TLS context of the service, for TLS 1.2 or later.
 
     Args:
         cert: file of the certificate chain in PEM, beginning with the service's certificate.
         key: file of the certificate's private key in PEM, without a passphrase.
+        used: contexts in use, whose new connections then have this certificate too.
 
     Raises:
         ServeError: a file cannot be read or is malformed, the key does not belong to the certificate, or every user
@@ -76,7 +77,8 @@ def load_certificate(cert: Path, key: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        context.load_cert_chain(cert, key, password="")  # do not ask for the passphrase of an encrypted key
+        for each in (context, *used):
+            each.load_cert_chain(cert, key, password="")  # do not ask for the passphrase of an encrypted key
     except (OSError, ValueError) as error:
         raise ServeError(
             f"{cert}, {key}: not a certificate and its key in PEM: {tls_reason(error)}"

@@ -35,7 +35,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from decima.outputs import json_in_html
-from decima.service.credentials import CHALLENGE, Tokens, check_request
+from decima.service.credentials import CHALLENGE, Tokens, check_request, load_certificate
 from decima.service.jobs import LiveJob
 from decima.service.protocol import Missed
 from decima.service.service import Connected, ServeError, Watcher, one_line
@@ -259,7 +259,7 @@ class Page(Watcher):
     def use_inputs(self, inputs: Inputs) -> None:
         """Use the current content of the files of certificate and private key for new connections."""
         if inputs.certificate is not None and self._config is not None and self._config.ssl is not None:
-            self._config.ssl.load_cert_chain(*inputs.certificate, password="")
+            load_certificate(*inputs.certificate, self._config.ssl)
 
     @contextlib.asynccontextmanager
     async def listen(
