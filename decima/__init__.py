@@ -29,8 +29,9 @@ from workloads.errors import did_you_mean
 
 if TYPE_CHECKING:
     from decima.evaluation.comparison import Comparison
-    from decima.evaluation.metrics import mean_interval, paired_change, summary_table
+    from decima.evaluation.metrics import mean_interval, paired_change
     from decima.evaluation.options import compare, make_conditions
+    from decima.evaluation.summary import summary_table
     from decima.evaluation.tuning import tune
     from decima.learning import train_policy as train
     from decima.registry import make_scheduler, run_episode
@@ -89,7 +90,7 @@ _PLACES = {
     "plot_schedules": "decima.show.plots",
     "poisson_arrivals": "workloads",
     "run_episode": "decima.registry",
-    "summary_table": "decima.evaluation.metrics",
+    "summary_table": "decima.evaluation.summary",
     "train": "decima.learning:train_policy",
     "tune": "decima.evaluation.tuning",
 }

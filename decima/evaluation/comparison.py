@@ -45,12 +45,6 @@ __all__ = ["PAPER_SCHEDULERS", "Comparison", "run_comparisons"]
 
 #: The heuristics that the Decima paper compares with.
 PAPER_SCHEDULERS = ("fifo", "sjf-cp", "fair", "naive-weighted-fair", TUNED_ONCE, HINDSIGHT)
-#: Columns of a comparison's JSON for each scheduler, see ``summarise``.
-SUMMARY = (
-    *("mean_jct_s", "mean_jct_ci95_s", "p95_jct_s", "makespan_s", "utilisation", "slowdown"),
-    *("difference_s", "difference_ci95_s", "difference", "difference_ci95"),
-)
-
 #: Progress callback: number of finished work items, number of all.
 OnStep = Callable[[int, int], None]
 
@@ -458,48 +452,9 @@ class Comparison:
 
     def to_json(self, **extra: Any) -> str:
         """Return the results and further entries as JSON, seconds; equal settings give equal text, bit for bit."""
-        from decima.outputs import json_text, versions
+        from decima.evaluation.comparison_json import comparison_json
 
-        content = {
-            **self.conditions.to_dict(),
-            "seeds": self.finished,
-            "training_seeds": list(self.training_seeds),
-            "complete": self.complete,
-            "best_heuristic": self.best_heuristic,
-            "times_alone": self.times_alone,
-            "versions": versions(),
-            **extra,
-            "schedulers": {name: self._entry(name) for name in self.schedulers},
-        }
-        return json_text(content)
-
-    def _entry(self, scheduler: str) -> dict[str, Any]:
-        spec = self.schedulers[scheduler]
-        runs = self.measured[self.measured["scheduler"] == scheduler]
-        entry: dict[str, Any] = {name: self.summary[scheduler][name] for name in SUMMARY}
-        if self.shown:
-            names = ("mean", "ci95", "difference", "difference_ci95")
-            entry["metrics"] = {
-                column: dict(zip(names, (*compared.mean, *compared.difference), strict=True))
-                for column, compared in self.compared[scheduler].items()
-            }
-        entry["per_seed_mean_jct_s"] = runs["mean_jct_s"].tolist()
-        if self.conditions.cluster.faults.active:
-            entry["per_seed_failed_jobs"] = runs["failed_jobs"].tolist()
-        if scheduler in ANY_POLICY:
-            entry["policy"] = self.policy
-        if scheduler in self.misfits:
-            entry |= {name: int(runs[name].sum()) for name in ("decisions", "guarded")}
-            entry["outside_training"] = self.misfits[scheduler]
-        if split_guarantees(spec)[1]:
-            from decima.evaluation.guarantee_metrics import guarantee_entry
-
-            entry["guarantees"] = guarantee_entry(runs)
-        if tuned_once(spec):
-            entry["setting"] = self.tuned.get(TUNED[spec].name)
-        elif spec in TUNED:
-            entry["per_seed_setting"] = runs["setting"].tolist()
-        return entry
+        return comparison_json(self, extra)
 
 
 def run_comparisons(

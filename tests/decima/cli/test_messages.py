@@ -134,7 +134,7 @@ FEW: dict[str, Any] = {"seeds": 2, "jobs": 2, "executors": 5}
     (SchedulerError, lambda: decima.compare("fifo", floor=0.5, **FEW), "the floor must be shares by tenant"),
     (SchedulerError, lambda: decima.compare("fifo", floor={"a": "1"}, **FEW), "the floor of a must be a number, got"),
     (SchedulerError, lambda: decima.compare(checkpoint="grid", **FEW), "policy.npz: a policy of decima deeprm train"),
-    (ConfigError, lambda: run_episode(CLUSTER, jobs(), "fair"), "got 'fair'; decima.run_episode takes names and functions"),
+    (ConfigError, lambda: run_episode(CLUSTER, jobs(), "fair"), "got 'fair'; decima.run_episode takes names"),
     (ConfigError, lambda: run_episode(CLUSTER, jobs(), len), "decima.run_episode takes names and functions"),
     (ConfigError, lambda: run_episode(CLUSTER, jobs(), decima.Scheduler), "got the class Scheduler: call it"),
     (ConfigError, lambda: run_episode(jobs(), CLUSTER, "fair"), "config must be of the type ClusterConfig"),

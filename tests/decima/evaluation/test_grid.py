@@ -17,7 +17,8 @@ from decima.evaluation.grid import (
     summary,
 )
 from decima.evaluation.grid_metrics import GRID_METRICS
-from decima.evaluation.metrics import ShownMetric, compare_metrics, mean_interval, summary_table
+from decima.evaluation.metrics import ShownMetric, compare_metrics, mean_interval
+from decima.evaluation.summary import summary_table
 from decima.policy.grid_config import GridJobs
 from decima.schedulers.base import SchedulerError
 from decima.schedulers.grid import KNOBS, GridTetris, Packer, ShortestJobFirst, play
