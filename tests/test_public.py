@@ -85,9 +85,7 @@ def test_reports_and_pictures_need_no_extra() -> None:
 @cases(
     "statement, not_loaded",
     ("import workloads, simulator", {"numba", "pandas", "pydantic", "torch", "matplotlib"}),
-    ("from simulator import ClusterConfig, run_episode", {"torch", "matplotlib"}),
     ("import decima", {"numpy", "numba", "pandas", "torch", "matplotlib", "gymnasium"}),
-    ("import decima.cli.main", {"numpy", "numba", "pandas", "torch", "matplotlib", "rich"}),
     ("from decima.learning.cluster.config import read_config; read_config('batch')", {"torch"}),
 )
 def test_what_is_not_needed_is_not_loaded(statement: str, not_loaded: set[str]) -> None:
