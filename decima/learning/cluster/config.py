@@ -73,7 +73,7 @@ class TrainingConfig(RunConfig):
 
     @model_validator(mode="after")
     def _check(self) -> TrainingConfig:
-        if self.iterations * self.episodes.sequences * self.episodes.per_sequence > MAX_SEQUENCES:
+        if self._num_episodes > MAX_SEQUENCES:
             raise ValueError(f"iterations: there are seeds for {MAX_SEQUENCES} episodes only")
         if self.curriculum is not None and self.cluster.semantics == DECIMA_SIM:
             raise ValueError("curriculum: no episode ends early with the semantics decima-sim")
@@ -101,8 +101,14 @@ class TrainingConfig(RunConfig):
     def training_seeds(self) -> range:
         """Sequence seeds of all training episodes, in the order of the iterations."""
         episodes, first = self.episodes, (1 + self.seed) * RUN_SEEDS
-        stop = first + self.iterations * episodes.sequences * episodes.per_sequence
-        return range(first, stop, episodes.per_sequence if episodes.fixed_sequences else 1)
+        return range(
+            first, first + self._num_episodes, episodes.per_sequence if episodes.fixed_sequences else 1
+        )
+
+    @property
+    def _num_episodes(self) -> int:
+        """Number of episodes of the training."""
+        return self.episodes.sequences_before(self.iterations, self.iterations) * self.episodes.per_sequence
 
     @property
     def validation_seeds(self) -> range:

@@ -91,8 +91,12 @@ def plan_iteration(config: TrainingConfig, iteration: int) -> list[list[EpisodeP
     exponentially distributed duration, that time counts from the end of the warm-up.
     """
     episodes = config.episodes
+    before, until = (
+        episodes.sequences_before(number, config.iterations) for number in (iteration, iteration + 1)
+    )
+    first = before * episodes.per_sequence
     groups = []
-    for group in range(episodes.sequences):
+    for group in range(until - before):
         start_ms, end_ms = 0.0, math.inf
         if episodes.warm_up:
             stream = random_stream(config.seed, RandomStream.TRAINING, WARM_UPS, iteration, group)
@@ -104,7 +108,6 @@ def plan_iteration(config: TrainingConfig, iteration: int) -> list[list[EpisodeP
         plans = []
         for index in range(episodes.per_sequence):
             episode = group * episodes.per_sequence + index
-            first = iteration * episodes.sequences * episodes.per_sequence
             seed_index = first + (group * episodes.per_sequence if episodes.fixed_sequences else episode)
             seed = (1 + config.seed) * RUN_SEEDS + seed_index
             plans.append(EpisodePlan(seed, end_ms, config.seed, iteration, episode, episodes.share, start_ms))

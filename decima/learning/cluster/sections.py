@@ -197,6 +197,11 @@ class EpisodesSection(Section):
     """Episodes of an iteration (Decima, section 5.3; its code has 16 episodes of one sequence)."""
 
     sequences: Count = described(2, "number of job sequences in an iteration")
+    final_sequences: Count | None = described(
+        None,
+        "number of job sequences in the last iteration, linear in between: the gradient of a better policy is "
+        "smaller, and needs more episodes; null for the same number throughout",
+    )
     per_sequence: Count = described(8, "number of episodes of each sequence")
     share: float = described(
         1.0,
@@ -212,6 +217,12 @@ class EpisodesSection(Section):
     warm_up: Weight = described(
         0.0, "mean time for which srpt decides first, without samples, so that the cluster is busy, s"
     )
+
+    def sequences_before(self, iteration: int, iterations: int) -> int:
+        """Return the number of job sequences in the iterations before this one of a training."""
+        last = self.sequences if self.final_sequences is None else self.final_sequences
+        growth = (last - self.sequences) * iteration * (iteration - 1)
+        return self.sequences * iteration + growth // (2 * max(iterations - 1, 1))
 
 
 class CurriculumSection(Section):

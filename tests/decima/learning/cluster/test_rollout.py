@@ -22,6 +22,7 @@ from decima.policy import NeuralScheduler, NotFiniteError, Policy
 from decima.policy.presets import SHORTCUT_POLICY
 from decima.registry import make_scheduler
 from simulator import Cluster, ClusterConfig, run_episode
+from tests.cases import cases
 from tests.decima.evaluation.examples import LIBRARY
 from tests.decima.learning.cluster.examples import small
 from tests.simulator.cluster.build import chain, job, jobs, stage
@@ -230,9 +231,16 @@ def test_warm_ups_are_memoryless_and_common_to_a_group() -> None:
     assert abs(np.std(drawn) / 20_000 - 1) < 0.2
 
 
+@cases("final, expected", (None, [4] * 6), (12, [4, 5, 7, 9, 11, 12]), (1, [4, 3, 3, 2, 2, 1]))
+def test_the_number_of_sequences_changes_linearly(final: int | None, expected: list[int]) -> None:
+    settings = config(iterations=6, episodes={"sequences": 4, "per_sequence": 2, "final_sequences": final})
+    assert [len(plan_iteration(settings, k)) for k in range(6)] == expected
+
+
 @pytest.mark.parametrize("fixed", [True, False])
-def test_the_seeds_of_a_training_are_those_of_its_episodes(fixed: bool) -> None:
-    episodes = {"sequences": 3, "per_sequence": 4, "fixed_sequences": fixed}
+@pytest.mark.parametrize("final", [None, 7])
+def test_the_seeds_of_a_training_are_those_of_its_episodes(fixed: bool, final: int | None) -> None:
+    episodes = {"sequences": 3, "per_sequence": 4, "fixed_sequences": fixed, "final_sequences": final}
     settings = config(iterations=5, seed=2, episodes=episodes)
     met = [plan.sequence_seed for k in range(5) for group in plan_iteration(settings, k) for plan in group]
     assert list(settings.training_seeds) == list(dict.fromkeys(met))
