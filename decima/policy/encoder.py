@@ -112,11 +112,13 @@ class GraphTensors:
         Messages flow in this direction in Decima; ``edge_index.flip(0)`` is the opposite direction. The edges are
         those of ``steps``, sorted by child and parent.
         """
+        num_stages = max(1, self.stage_job.numel())
+        # One number for each edge, as finding unique columns is slow.
         pairs = [
-            torch.stack([step.senders[step.edges[0]], step.receivers[step.edges[1]]]) for step in self.steps
+            step.senders[step.edges[0]] * num_stages + step.receivers[step.edges[1]] for step in self.steps
         ]
-        edges: Tensor = torch.unique(torch.cat([self.stage_job.new_zeros(2, 0), *pairs], dim=1), dim=1)
-        return edges
+        edges = torch.unique(torch.cat([self.stage_job.new_zeros(0), *pairs]))
+        return torch.stack([edges // num_stages, edges % num_stages])
 
     @cached_property
     def job_links(self) -> Links:

@@ -353,52 +353,70 @@ class Policy(nn.Module):
 
     @torch.no_grad()
     def _act(self, graphs: Graphs, uniforms: NDArray[np.float64] | None, guard: Guard) -> Choices:
-        """Choose in one observation at a time, so that rounding does not depend on the rest of the batch."""
+        """Choose in each observation by PyTorch; all observations are one batch."""
         size = graphs.num_graphs
-        stage, limit = np.full(size, -1, np.int32), np.zeros(size, np.int32)
-        choices = Choices(stage, limit, np.zeros(size, np.float32), np.zeros(size, np.bool_))
+        choices = Choices(
+            np.full(size, -1, np.int32),
+            np.zeros(size, np.int32),
+            np.zeros(size, np.float32),
+            np.zeros(size, np.bool_),
+        )
         with one_thread():
-            for index in range(size):
-                graph = graphs.select(np.array([index])) if size > 1 else graphs
-                if not (graph.high > graph.low).any():
-                    continue
-                low, high = (
-                    bounds[graphs.first_stage[index] : graphs.first_stage[index + 1]] for bounds in guard
-                )
-                batch = self.tensors(graph)
-                seen = batch, self._embed(batch)
-                mine = None if uniforms is None else uniforms[index]
-                choice = self._choose(graph, *seen, None if mine is None else mine[:2])
-                row = int(graph.rows_of(np.array([choice[0]]))[0])
-                if (high > low).any() and not low[row] < choice[1] <= high[row]:
-                    choices.guarded[index] = True
-                    graph = graph._replace(low=low, high=high)
-                    choice = self._choose(graph, *seen, None if mine is None else mine[2:4])
-                choices.stage[index], choices.limit[index], choices.log_probability[index] = choice
+            batch = self.tensors(graphs)
+            seen = batch, self._embed(batch)
+            self._choose(choices, graphs, *seen, None if uniforms is None else uniforms[:, :2])
+            low, high = guard
+            if (high > low).any():
+                asked = np.flatnonzero(choices.stage >= 0)
+                rows = graphs.rows_of(np.maximum(choices.stage, 0))[asked]
+                limit = choices.limit[asked]
+                choices.guarded[asked] = (limit <= low[rows]) | (limit > high[rows])
+                # An observation in which the guard leaves no choice keeps its first choice.
+                is_open = np.logical_or.reduceat(np.append(high > low, False), graphs.first_stage[:-1])
+                choices.guarded[:] &= is_open
+                owner = np.repeat(np.arange(size), np.diff(graphs.first_stage))
+                again = graphs._replace(low=low, high=np.where(choices.guarded[owner], high, low))
+                self._choose(choices, again, *seen, None if uniforms is None else uniforms[:, 2:4])
         return choices
 
     def _choose(
         self,
-        graph: Graphs,
+        choices: Choices,
+        graphs: Graphs,
         batch: GraphTensors,
         embeddings: Embeddings | None,
         uniforms: NDArray[np.float64] | None,
-    ) -> tuple[int, int, float]:
-        """Choose in one observation; return stage, limit and log-probability."""
-        candidates = np.flatnonzero(graph.high > graph.low)
+    ) -> None:
+        """Set stage, limit and log-probability of each observation in which some stage may be chosen."""
+        candidates = np.flatnonzero(graphs.high > graphs.low)
+        if not candidates.size:
+            return
+        owner = np.searchsorted(graphs.first_stage, candidates, side="right") - 1
+        asked, first = np.unique(owner, return_index=True)
         greedy = uniforms is None
-        of_stage, of_limit = (0.5, 0.5) if uniforms is None else uniforms
-        scores = self._stage_scores(batch, embeddings, candidates)
-        choice, log_probability = pick(scores.float().cpu().numpy(), of_stage, greedy)
-        row = candidates[[choice]]
-        limit, num_limits = int(graph.high[row[0]]), int(graph.high[row[0]] - graph.low[row[0]])
-        if self.config.limit != "none" and num_limits > 1:
-            owner, limits = _limits(graph.low[row], np.array([num_limits]))
-            scores = self._limit_scores(batch, embeddings, row, owner, limits)
+        uniforms = np.full((graphs.num_graphs, 2), 0.5) if uniforms is None else uniforms
+
+        scores = self._stage_scores(batch, embeddings, candidates).float().cpu().numpy()
+        picked = [
+            pick(part, uniforms[index, 0], greedy)
+            for index, part in zip(asked, np.split(scores, first[1:]), strict=True)
+        ]
+        rows = candidates[first + np.array([choice for choice, _ in picked])]
+        limit, log_probability = graphs.high[rows], np.array([log for _, log in picked])
+
+        low, num_limits = graphs.low[rows], graphs.high[rows] - graphs.low[rows]
+        several = np.flatnonzero(num_limits > 1)
+        if self.config.limit != "none" and several.size:
+            row, limits = _limits(low[several], num_limits[several])
+            scores = self._limit_scores(batch, embeddings, rows[several], row, limits).float().cpu().numpy()
             likeliest = greedy and not self.config.wait  # else the median, see ``Actor.act``
-            choice, more = pick(scores.float().cpu().numpy(), of_limit, likeliest)
-            limit, log_probability = int(limits[choice]), log_probability + more
-        return int(graph.stage_index[row[0]]), limit, log_probability
+            parts = np.split(scores, np.cumsum(num_limits[several])[:-1])
+            for index, part in zip(several, parts, strict=True):
+                choice, more = pick(part, uniforms[asked[index], 1], likeliest)
+                limit[index] = low[index] + 1 + choice
+                log_probability[index] += more
+        choices.stage[asked], choices.limit[asked] = graphs.stage_index[rows], limit
+        choices.log_probability[asked] = log_probability
 
 
 def _of_jobs(batch: GraphTensors, embeddings: Embeddings, jobs: Tensor) -> tuple[Tensor, Tensor]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.files import make_actor
-from decima.policy.scheduler import Featurizer
+from decima.policy.scheduler import Featurizer, NetworkChoice, choose_together
 from decima.registry import make_scheduler
 from decima.settings import ENDS, RUN_SEEDS, WARM_UPS
 from simulator.cluster.episode import make_cluster
@@ -153,6 +153,7 @@ class Episode:
         self.random, self.share = random, share
         self.cluster = make_cluster(replace(cluster, max_time_ms=end_ms), sequence)
         self.featurizer = Featurizer(policy)
+        self.uniforms: NDArray[np.float64] | None = None
         self.observation: Observation | None = None
         self.samples: list[_Sample] = []
         self.rewards: list[float] = []
@@ -177,19 +178,31 @@ class Episode:
         Raises:
             NotFiniteError: the policy returns probabilities that are not finite.
         """
-        uniforms = None if self.random is None else self.random.random((1, 2))
+        self.draw()
         while not self.cluster.done:
-            self.observation = self.cluster.observe()
-            choice = self.featurizer.choose(self.observation, policy, uniforms, self.takes_sample)
-            if choice.num_answers <= 1:
-                self.decide(choice.decision)
-                continue
-            if not math.isfinite(choice.log_probability):
-                raise NotFiniteError("the policy returns probabilities that are not finite")
-            self.record(choice.graph, choice.stage, choice.limit, choice.log_probability)
+            observation = self.cluster.observe()
+            choice = self.featurizer.choose(observation, policy, self.uniforms, self.takes_sample)
+            self.carry_out(observation, choice)
+
+    def draw(self) -> None:
+        """Draw the random numbers ``uniforms`` of the next choice among several answers."""
+        self.uniforms = None if self.random is None else self.random.random((1, 2))
+
+    def carry_out(self, observation: Observation, choice: NetworkChoice) -> None:
+        """Record a choice of the policy as a sample, unless it was the only one, and carry it out.
+
+        Raises:
+            NotFiniteError: the probability of the choice is not finite.
+        """
+        self.observation = observation
+        if choice.num_answers <= 1:
             self.decide(choice.decision)
-            if self.random is not None:  # only choices among several answers use random numbers
-                uniforms = self.random.random((1, 2))
+            return
+        if not math.isfinite(choice.log_probability):
+            raise NotFiniteError("the policy returns probabilities that are not finite")
+        self.record(choice.graph, choice.stage, choice.limit, choice.log_probability)
+        self.decide(choice.decision)
+        self.draw()
 
     @property
     def takes_sample(self) -> bool:
@@ -254,13 +267,28 @@ def start_episodes(
 
 
 def roll_out(policy: Actor | Policy, episodes: Sequence[Episode]) -> Trajectories:
-    """Run new episodes with a policy, one after another.
+    """Run new episodes with a policy: one after another, or in lock step if a network is custom.
 
     Raises:
         NotFiniteError: the policy returns probabilities that are not finite.
     """
+    if policy.config.is_compiled:
+        for episode in episodes:
+            episode.run(policy)
+        return gather(policy.config, episodes)
     for episode in episodes:
-        episode.run(policy)
+        episode.draw()
+    while running := [episode for episode in episodes if not episode.cluster.done]:
+        observations = [episode.cluster.observe() for episode in running]
+        uniforms = [episode.uniforms for episode in running if episode.uniforms is not None]
+        choices = choose_together(
+            [episode.featurizer for episode in running],
+            observations,
+            policy,
+            np.concatenate(uniforms) if uniforms else None,
+        )
+        for episode, observation, choice in zip(running, observations, choices, strict=True):
+            episode.carry_out(observation, choice)
     return gather(policy.config, episodes)
 
 

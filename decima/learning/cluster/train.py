@@ -77,6 +77,8 @@ Item = TypeVar("Item")
 MEASURED, MEASURED_SETTINGS = 20, 300
 #: Maximum number of validation sequences in a work item; progress is reported after each work item.
 FEW = 4
+#: Maximum number of episodes in which a custom network decides in lock step.
+TOGETHER = 10
 #: Added to the standard deviation in the normalisation of advantages.
 TINY = 1e-9
 HEURISTICS = "heuristics on the validation sequences"
@@ -119,7 +121,9 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
         begun_s = self.cpu_s
         groups = plan_iteration(config, iteration)
         plans = [plan for group in groups for plan in group]
-        shares = _shares(plans, self._workers.count)
+        # A custom network evaluates batches of observations: episodes that run together do not depend on the workers.
+        is_compiled = self.policy.config.is_compiled
+        shares = _shares(plans, self._workers.count) if is_compiled else _shares(plans, 1, TOGETHER)
         samples = Trajectories.concatenate(self._map(partial(roll_out_plans, self.policy.arrays), shares))
         rolled_out_s = self.cpu_s
 
@@ -229,7 +233,9 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
     # Validation.
 
     def _validate(self) -> Validation:
-        shares = _shares(self.config.validation_seeds, self._workers.count, FEW)
+        is_compiled = self.policy.config.is_compiled
+        count, most = (self._workers.count, FEW) if is_compiled else (1, TOGETHER)
+        shares = _shares(self.config.validation_seeds, count, most)
         work, progress = partial(evaluate_weights, self.average.arrays), partial(self._progress, VALIDATION)
         table = np.concatenate(self._map(work, shares, progress, map(len, shares))).T.copy()
         jct_ms, makespan_ms, objective = table

@@ -15,8 +15,8 @@ from decima.evaluation.episodes import run_scheduler
 from decima.evaluation.tuning import best_for_all, objective_ms, sweep_ms
 from decima.evaluation.variants import ALPHAS, HINDSIGHT, weighted_fair
 from decima.policy.files import make_actor
-from decima.policy.scheduler import NeuralScheduler
-from simulator.cluster.episode import run_episode
+from decima.policy.scheduler import NeuralScheduler, run_together
+from simulator.cluster.episode import make_cluster, run_episode
 from workloads.errors import NotFiniteError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ __all__ = [
 def evaluate_policy(
     conditions: Conditions, policy: Actor | Policy, seeds: Sequence[int]
 ) -> NDArray[np.float64]:
-    """Run greedy episodes of a policy on the job sequences of n seeds.
+    """Run greedy episodes of a policy on the job sequences of n seeds, with a custom network in lock step.
 
     Returns:
         float64 [n, 3], ms: mean JCT, makespan and objective (``decima.evaluation.tuning.objective_ms``) by sequence.
@@ -43,12 +43,20 @@ def evaluate_policy(
     """
     if not all(np.isfinite(array).all() for array in policy.arrays.values()):
         raise NotFiniteError("the policy has weights that are not finite")
-    scheduler = NeuralScheduler(policy)
-    rows = []
-    for seed in seeds:
-        record = run_episode(conditions.cluster_of(seed), conditions.sequence(seed), scheduler)
-        rows.append((record.mean_jct_ms, record.makespan_ms, objective_ms(record, conditions.cluster.reward)))
-    return np.array(rows)
+    setups = [(conditions.cluster_of(seed), conditions.sequence(seed)) for seed in seeds]
+    if policy.config.is_compiled:
+        scheduler = NeuralScheduler(policy)
+        records = [run_episode(*setup, scheduler) for setup in setups]
+    else:
+        clusters = [make_cluster(*setup) for setup in setups]
+        run_together(policy, clusters)
+        records = [cluster.record() for cluster in clusters]
+    return np.array(
+        [
+            (record.mean_jct_ms, record.makespan_ms, objective_ms(record, conditions.cluster.reward))
+            for record in records
+        ]
+    )
 
 
 def evaluate_weights(

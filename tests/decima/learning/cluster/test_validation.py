@@ -23,6 +23,15 @@ def test_a_policy_is_judged_by_whole_episodes() -> None:
         assert cost_ms == pytest.approx(jct_ms + makespan_ms / 4)  # of four jobs
 
 
+def test_episodes_in_lock_step_are_those_of_the_scheduler() -> None:
+    config = SHORTCUT_POLICY.model_copy(update={"encoder": "tests.example_parts.network:MeanEncoder"})
+    policy, chosen, seeds = Policy(config, seed=1), conditions(), [5, 9, 11]
+    judged = evaluate_policy(chosen, policy, seeds)
+    records = [run_episode(CLUSTER, chosen.sequence(seed), NeuralScheduler(policy)) for seed in seeds]
+    assert judged[:, 0].tolist() == [record.mean_jct_ms for record in records]
+    assert len({record.num_decisions for record in records}) > 1  # they do not end together
+
+
 @pytest.mark.parametrize("reward", ["jct", "makespan"])
 def test_the_classic_schedulers_are_judged_by_what_is_rewarded(reward: str) -> None:
     chosen, seeds = conditions(cluster=ClusterConfig(num_executors=4, reward=reward)), [5, 6, 7]
