@@ -107,7 +107,7 @@ def test_late_and_lost_answers_are_those_that_drivers_count() -> None:
     assert by_application("other") == [0, 0, 0]
 
 
-@cases("what", ("metrics",), ("page",))
+@cases("what", "metrics", "page")
 def test_half_requests_do_not_keep_others_out(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that send a part of a request are closed after a time limit, and the oldest ones of too many at once."""
 

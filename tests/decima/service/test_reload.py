@@ -1,4 +1,7 @@
-"""SIGUSR1 replaces policy, tokens and certificate of a running service, or leaves all of them as they were."""
+"""SIGUSR1 replaces policy, tokens and certificate of a running service, or leaves all of them as they were.
+
+A crashed answering process decides again after less than 3 s of CPU time, with the policy of the last good reload.
+"""
 
 import os
 import re
@@ -67,6 +70,7 @@ def test_policy_tokens_and_certificate_are_replaced_together_or_not_at_all(tmp_p
             os.kill(int(children[-1]), signal.SIGKILL)
             assert client.is_closed()
         until(lambda: answers(said["spark"], trusted, OLD))
+        assert cpu_s(int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[-1])) < 3
 
         # New files, with a certificate of another authority. The connected driver has the removed token.
         policy.write_bytes(SHIPPED["embedded-batch"].read_bytes())
@@ -91,6 +95,12 @@ def test_policy_tokens_and_certificate_are_replaced_together_or_not_at_all(tmp_p
     assert "policy, tokens and certificate stay as they were: " in kept
     assert text.count("reloaded policy, tokens and certificate; SHA-256 of the policy: ") == 1
     assert f"the certificate {cert} ends on " in text
+
+
+def cpu_s(process: int) -> float:
+    """Return the CPU time of a process so far."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def answers(where: str, trusted: ssl.SSLContext, token: str) -> bool:

@@ -1,10 +1,12 @@
 """TLS on the ports of the service: drivers, page and metrics."""
 
+import datetime
 import logging
 import re
 import socket
 import ssl
 import struct
+import subprocess
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -12,10 +14,12 @@ from pathlib import Path
 import pytest
 
 from decima.schedulers.srpt import Srpt
-from decima.service.credentials import Token, Tokens, load_certificate
+from decima.service.credentials import Token, Tokens, certificate_end, load_certificate
+from decima.service.inputs import read_inputs
 from decima.service.metrics import Metrics
 from decima.service.protocol import Refusal, Welcome
 from decima.service.service import ServeError, Service
+from tests.cases import cases
 from tests.certificates import Pair, make_ca, make_certificate, needs_openssl, trusting
 from tests.decima.service.serving import Client, a_job, a_stage, a_state, connect, executors, listening, serving
 from tests.refusal import one_line
@@ -166,3 +170,34 @@ def test_unusable_files_are_refused_in_one_line(ca: Pair, pair: Pair, tmp_path: 
     other.key.chmod(0o644)
     with pytest.raises(ServeError, match="every user can read this key: chmod 600 it"):
         load_certificate(*other)
+
+
+@cases("days", 2, 20_000)
+def test_the_end_of_a_certificate_is_that_of_openssl(days: int, tmp_path: Path) -> None:
+    """From 2050 on it has another format in the certificate."""
+    cert = tmp_path / "cert.pem"
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", str(tmp_path / "key.pem"))
+    command = ("openssl", "req", "-x509", *key, "-out", str(cert), "-days", str(days), "-subj", "/CN=localhost")
+    subprocess.run(command, check=True, capture_output=True)
+    shown = subprocess.run(
+        ["openssl", "x509", "-in", str(cert), "-noout", "-enddate"], capture_output=True, text=True, check=True
+    )
+    assert certificate_end(cert).timestamp() == ssl.cert_time_to_seconds(shown.stdout.strip().removeprefix("notAfter="))
+    for text in ("", "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n"):
+        cert.write_text(text)
+        with pytest.raises(ServeError, match=r"cert\.pem: no certificate in PEM"):
+            certificate_end(cert)
+
+
+@cases("now, text", ("2100-01-01", "ended on"), ("2026-01-01", ""))
+def test_a_certificate_that_has_expired_is_a_warning(
+    now: str, text: str, pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Clock(datetime.datetime):
+        @classmethod
+        def now(cls, tz: datetime.tzinfo | None = None) -> datetime.datetime:
+            return datetime.datetime.fromisoformat(now).replace(tzinfo=tz)
+
+    monkeypatch.setattr("decima.service.inputs.datetime.datetime", Clock)
+    assert read_inputs("fifo", None, None, (pair.cert, pair.key), None).certificate_end == certificate_end(pair.cert)
+    assert [text in message for message in caplog.messages] == ([True] if text else [])
