@@ -127,6 +127,7 @@ def test_the_next_question_says_what_the_driver_has_missed(sleeper: Sleeper, ser
     until(lambda: server.states)
     server.hang_up()
     job.join()
+    until(lambda: not server.states[-1].jobs)
     missed = [state.missed for state in server.states]
     assert all(each is not None for each in missed)
     fallback_ms = [each.fallback_ms for each in missed if each and each.fallback_ms]
