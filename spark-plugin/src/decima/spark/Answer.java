@@ -45,7 +45,7 @@ final class Answer {
     if (!hold && !rest.equals("fill")) {
       throw new IllegalArgumentException("rest is neither fill nor hold: " + rest);
     }
-    decided = message.path("reason").asText().isEmpty();
+    decided = !message.hasNonNull("reason");
     JsonNode target = message.path("executors");
     executors = target.isMissingNode() || target.isNull() ? -1 : count("executors", target);
   }
