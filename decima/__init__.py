@@ -12,7 +12,7 @@ A scheduler is a name (``decima schedulers`` lists them), a subclass of ``decima
 observation to a ``decima.Decision``. A job is a ``decima.Job``, also from a networkx graph: ``Job.from_networkx``.
 
     jobs       open_workload, batch_arrivals, poisson_arrivals, Job, plot_dag
-    episodes   ClusterConfig, run_episode, plot_schedule, plot_schedules
+    episodes   ClusterConfig, run_episode, plot_schedule, plot_schedules, plot_film
     compare    compare, summary_table, mean_interval, paired_change; Comparison, make_conditions
     decide     Scheduler, Decision, make_scheduler, load_policy
     learn      train, tune
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from decima.registry import make_scheduler, run_episode
     from decima.registry.policies import load_policy
     from decima.schedulers import Scheduler
-    from decima.show.plots import plot_dag, plot_schedule, plot_schedules
+    from decima.show.plots import plot_dag, plot_film, plot_schedule, plot_schedules
     from simulator import ClusterConfig, Decision
     from workloads import JobProfile as Job
     from workloads import batch_arrivals, open_workload, poisson_arrivals
@@ -58,6 +58,7 @@ __all__ = [
     "open_workload",
     "paired_change",
     "plot_dag",
+    "plot_film",
     "plot_schedule",
     "plot_schedules",
     "poisson_arrivals",
@@ -86,6 +87,7 @@ _PLACES = {
     "open_workload": "workloads",
     "paired_change": "decima.evaluation.metrics",
     "plot_dag": "decima.show.plots",
+    "plot_film": "decima.show.plots",
     "plot_schedule": "decima.show.plots",
     "plot_schedules": "decima.show.plots",
     "poisson_arrivals": "workloads",

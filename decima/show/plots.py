@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
@@ -39,7 +39,7 @@ from decima.show.tables import shortened
 from simulator.cluster.picture import HIGHLIGHT, PALETTE, draw_schedule, job_colours
 from simulator.cluster.record import EpisodeRecord
 from workloads.display import count_text
-from workloads.errors import ConfigError, WorkloadError, check_instance
+from workloads.errors import ConfigError, WorkloadError, check_instance, check_whole
 from workloads.job import JobProfile
 
 if TYPE_CHECKING:
@@ -250,6 +250,43 @@ def plot_schedules(records: Mapping[str, EpisodeRecord], highlight: int | None =
         job_name = plain(shortened([record.sequence.profiles[highlight].name], LONGEST_NAME)[0])
         handles.insert(0, Patch(color=HIGHLIGHT, label=f"job {job_name}"))
     figure.legend(handles=handles, ncols=len(handles), loc="outside lower right", **SWATCHES)
+    return figure
+
+
+def plot_film(records: Mapping[str, EpisodeRecord], frames: int = 4) -> Figure:
+    """Plot a film strip for slides: a row for each scheduler, with its schedule up to several times.
+
+    Each frame ends at twice the time of the frame before, the last one at the end of the longest episode. Its title has
+    the number of jobs that are complete.
+
+    Args:
+        records: name of a scheduler -> its episode, at least one.
+        frames: number of frames in a row, at least 2.
+
+    Raises:
+        ConfigError: ``records`` is empty, or not of episodes; or there are fewer than two frames.
+    """
+    for name, record in records.items():
+        check_instance(record, EpisodeRecord, f"record of {name}", ConfigError)
+    if not records:
+        raise ConfigError("records: expected at least one schedule")
+    if check_whole(frames, "frames", ConfigError) < 2:
+        raise ConfigError(f"expected at least two frames, got {frames}")
+    figure = new_figure(2.7 * frames, 1.7 * len(records) + 0.4)
+    panels = figure.subplots(len(records), frames, sharex=True, sharey=True, squeeze=False)
+    end_s = max(record.end_ms for record in records.values()) / 1000
+    for row, (name, record) in zip(panels, records.items(), strict=True):
+        for axes, share in zip(row, 0.5 ** np.arange(frames)[::-1], strict=True):
+            draw_schedule(axes, record, end_s)
+            shown = Rectangle((0, 0), share, 1.1, transform=axes.transAxes)  # with marks above the axes
+            for artist in (*axes.collections, *axes.lines):
+                artist.set_clip_path(shown)
+                artist.set_clip_on(True)
+            time_s = share * end_s
+            completed = np.count_nonzero(record.completion_ms <= 1000 * time_s)
+            axes.set_title(f"{time_s:.0f} s: {completed} of {len(record.sequence)} jobs", loc="left")
+            axes.label_outer()
+        row[0].set_ylabel(plain(name))
     return figure
 
 

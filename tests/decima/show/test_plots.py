@@ -20,6 +20,7 @@ from decima.show.plots import (
     comparison_pictures,
     plot_dag,
     plot_dags,
+    plot_film,
     plot_jct_cdf,
     plot_jobs_in_system,
     plot_mean_jobs_in_system,
@@ -77,6 +78,23 @@ def test_schedules_of_the_same_jobs_share_their_axis_and_a_job_stands_out(tmp_pa
         plot_schedules({"fast": "record"})  # type: ignore[dict-item]
     with pytest.raises(ConfigError, match="at least one"):
         plot_schedules({})
+
+
+def test_frames_of_a_film_show_what_is_complete(tmp_path: Path) -> None:
+    records = {"slow": episode(2.0), "fast": episode()}
+    end_s = records["slow"].end_ms / 1000
+    axes = plot_film(records, frames=2).axes
+    titles = [panel.get_title(loc="left") for panel in axes]
+    complete = [sum(record.completion_ms <= share * 1000 * end_s) for record in records.values() for share in (0.5, 1)]
+    assert titles == [
+        f"{time_s:.0f} s: {count} of 4 jobs" for time_s, count in zip([end_s / 2, end_s] * 2, complete, strict=True)
+    ]
+    assert complete[0] < complete[1] == complete[3] == 4
+    assert {panel.get_xlim() for panel in axes} == {(0, end_s)}
+    with pytest.raises(ConfigError, match="expected at least two frames, got 1"):
+        plot_film(records, frames=1)
+    with pytest.raises(ConfigError, match="at least one"):
+        plot_film({})
 
 
 def test_a_cdf_has_one_line_per_scheduler_and_none_squeezes_the_others(tmp_path: Path) -> None:
