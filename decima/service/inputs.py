@@ -72,8 +72,10 @@ def read_inputs(
             is no copy, and a changed file is used for new drivers without a reload.
 
     Raises:
-        ServeError: a file cannot be read or is malformed, except the policy file, which ``make_scheduler`` checks.
+        ServeError: a file cannot be read or is malformed.
+        SchedulerError: there is no such scheduler, or its policy file is malformed.
     """
+    make_scheduler(scheduler)  # its error names the policy file, not the copy
     tokens = ends = None
     if tokens_file is not None:
         from decima.service.credentials import Tokens, read_tokens

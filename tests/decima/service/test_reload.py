@@ -93,6 +93,7 @@ def test_policy_tokens_and_certificate_are_replaced_together_or_not_at_all(tmp_p
     assert status == 0
     [kept] = [line for line in text.splitlines() if "nothing is reloaded" in line]
     assert "policy, tokens and certificate stay as they were: " in kept
+    assert f"{policy}: not a policy" in kept
     assert text.count("reloaded policy, tokens and certificate; SHA-256 of the policy: ") == 1
     assert f"the certificate {cert} ends on " in text
 
