@@ -45,6 +45,12 @@ PPO = [
     "update.entropy_start=0.01",
     "update.ema_decay=0.9",
 ]
+#: Kind of arrivals -> further changes. In streams, features without a scale learn faster; the longer streams have more
+#: waiting jobs, and late in the training more of them are needed to measure the small gradient.
+PPO_CHANGES = {
+    "batches": [],
+    "streams": ["policy.preset=relative", "workload.jobs=100", "episodes.final_sequences=14"],
+}
 
 
 def run(
@@ -75,7 +81,10 @@ def run(
         every = [f"cluster.executors={executors}", f"seed={seed}"]
         trainings = {
             "paper": ("paper", [*PAPER[name], f"iterations={iterations}"]),
-            "ppo": ("batch" if name == "batches" else "stream", [*PPO, f"iterations={ppo_iterations}"]),
+            "ppo": (
+                "batch" if name == "batches" else "stream",
+                [*PPO, *PPO_CHANGES[name], f"iterations={ppo_iterations}"],
+            ),
         }
         schedulers = {rule: rule for rule in ("fair", TUNED, "srpt", "srpt-tuned")}
         for training, (recipe, settings) in trainings.items():

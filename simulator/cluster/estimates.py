@@ -216,9 +216,11 @@ def without_history(
 
 @lru_cache(maxsize=5_000)
 def _with_task_ms(profile: JobProfile, durations: TaskDurations, prediction: Prediction) -> JobProfile:
+    from simulator.cluster.stage_times import predicted_durations  # compiled code is slow to import
+
+    of_stages = predicted_durations(durations, prediction)
     stages = [
-        replace(stage, durations=_multiplied(durations, task_ms))
-        for stage, task_ms in zip(profile.stages, prediction.task_ms.tolist(), strict=True)
+        replace(stage, durations=of_stage) for stage, of_stage in zip(profile.stages, of_stages, strict=True)
     ]
     return replace(profile, stages=tuple(stages))
 

@@ -26,15 +26,15 @@ from workloads.validation import first_error
 
 __all__ = ["EstimatorError", "read_estimator", "write_estimator"]
 
-VERSION = 1
+VERSION = 2
 #: Name of the array with the JSON text, and its maximum length.
 HEAD, LONGEST_HEAD = "estimator", 100_000
-#: Maximum number of trees of a forest.
-MOST_TREES = 1_000
+#: Maximum number of trees of a forest, and largest logarithm of a ratio.
+MOST_TREES, MOST_LOG_RATIO = 1_000, 30
 #: Type and number of dimensions of each other array.
 _ARRAYS = {
     "root": (np.int64, 3), "feature": (np.int64, 1), "left": (np.int64, 1), "right": (np.int64, 1),
-    "number": (np.float64, 1), "template_key": (np.uint64, 1), "template_group": (np.int64, 1),
+    "number": (np.float64, 1), "rest": (np.float32, 1), "template_key": (np.uint64, 1), "template_group": (np.int64, 1),
     "lowest": (np.float64, 2), "highest": (np.float64, 2),
 }  # fmt: skip
 
@@ -77,7 +77,7 @@ class _Head(_Model):
     """
 
     format: Literal["decima-estimator"] = "decima-estimator"
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     features: tuple[_Text, ...]
     jobs: _Count
     templates: _Count
@@ -132,6 +132,7 @@ def write_estimator(path: str | Path, predictor: Predictor, source: str = "", sh
         "left": np.concatenate([forest.nodes["left"] + begin for forest, begin in numbered]),
         "right": np.concatenate([forest.nodes["right"] + begin for forest, begin in numbered]),
         "number": np.concatenate([forest.nodes["number"] for forest in forests]),
+        "rest": np.concatenate([forest.nodes["rest"] for forest in forests]),
         "template_key": np.array(list(predictor.group), dtype=np.uint64),
         "template_group": np.array(list(predictor.group.values()), dtype=np.int8),
         "lowest": np.stack([fit.lowest for fit in fits]),
@@ -191,7 +192,7 @@ def _checked_arrays(arrays: dict[str, NDArray[Any]], num_fits: int) -> dict[str,
         if name not in arrays or name not in _ARRAYS:
             raise ValueError(f"the array {name!r:.60} is {'unknown' if name in arrays else 'missing'}")
         array, (dtype, dimensions) = arrays[name], _ARRAYS[name]
-        kinds = "f" if dtype == np.float64 else "u" if dtype == np.uint64 else "i"
+        kinds = "f" if np.issubdtype(dtype, np.floating) else "u" if dtype == np.uint64 else "i"
         if array.ndim != dimensions or array.dtype.kind not in kinds:
             raise ValueError(
                 f"{name}: expected {np.dtype(dtype)} of {dimensions} dimension{'s' * (dimensions > 1)}, "
@@ -199,7 +200,7 @@ def _checked_arrays(arrays: dict[str, NDArray[Any]], num_fits: int) -> dict[str,
             )
         checked[name] = np.ascontiguousarray(array, dtype)
     nodes = checked["feature"].size
-    sizes = dict.fromkeys(("left", "right", "number"), nodes)
+    sizes = dict.fromkeys(("left", "right", "number", "rest"), nodes)
     sizes |= dict.fromkeys(("lowest", "highest"), num_fits * len(FEATURES))
     sizes["template_group"] = checked["template_key"].size
     for name, size in sizes.items():
@@ -239,6 +240,11 @@ def _check_trees(arrays: dict[str, NDArray[Any]]) -> None:
             f"a number from {shortest:.1f} to {longest:.1f} at a leaf",
         ),
         (
+            "rest",
+            np.abs(arrays["rest"]) <= MOST_LOG_RATIO,
+            f"a number from -{MOST_LOG_RATIO} to {MOST_LOG_RATIO}",
+        ),
+        (
             "template_group",
             (arrays["template_group"] >= 0) & (arrays["template_group"] < GROUPS),
             f"a number from 0 to {GROUPS - 1}",
@@ -252,7 +258,7 @@ def _check_trees(arrays: dict[str, NDArray[Any]]) -> None:
 
 def _predictor(head: _Head, arrays: dict[str, NDArray[Any]], name: str) -> Predictor:
     nodes = np.zeros(arrays["feature"].size, NODE)
-    for field in ("feature", "left", "right", "number"):
+    for field in ("feature", "left", "right", "number", "rest"):
         nodes[field] = arrays[field]
     fits = (
         CrossFit(

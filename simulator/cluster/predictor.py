@@ -140,7 +140,7 @@ class Predictor(FittedEstimator):
     def warm_up(self) -> None:
         """Load compiled code, so that the first prediction takes no longer than others."""
         job = JobProfile("", (StageProfile(1, TaskDurations.constant(1.0)),))
-        self.fits[-1].forests[-1].log_ms(stage_features(job), num_tasks(job))
+        self.fits[-1].forests[-1].predict(stage_features(job), num_tasks(job))
         template_keys(job)
 
 
@@ -155,8 +155,9 @@ def _predict(predictor: Predictor, profile: JobProfile) -> Prediction | None:
         return None
     groups = [predictor.group[key] for key in template_keys(profile) if key in predictor.group]
     forest = fit.forests[groups[0] if groups else -1]
-    log_ms, between_trees = forest.log_ms(features, num_tasks(profile))
-    return Prediction(np.exp(log_ms), float(_job_variance(fit.job_var, between_trees)), fit.stage_var)
+    log_ms, log_ratio, between_trees = forest.predict(features, num_tasks(profile))
+    job_var = float(_job_variance(fit.job_var, between_trees))
+    return Prediction(np.exp(log_ms), np.exp(log_ratio), job_var, fit.stage_var)
 
 
 @lru_cache(maxsize=8)
@@ -212,7 +213,7 @@ def _errors(forest: Forest, profile: JobProfile) -> tuple[float, float, float]:
         stages' errors relative to the job's, weighted by numbers of tasks.
     """
     tasks, true_log_ms = num_tasks(profile), log_task_ms(profile)
-    log_ms, between_trees = forest.log_ms(stage_features(profile), tasks)
+    log_ms, _, between_trees = forest.predict(stage_features(profile), tasks)
     job_error = math.log((tasks @ np.exp(true_log_ms)) / (tasks @ np.exp(log_ms)))
     apart = (true_log_ms - log_ms - job_error) ** 2
     return job_error, between_trees, float(np.average(apart, weights=tasks))

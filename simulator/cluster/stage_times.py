@@ -1,11 +1,13 @@
 """Predict the task times of jobs that have not run, from their DAGs: random forests fitted to other jobs.
 
-A forest predicts the logarithm of a stage's mean task time from the stage's place in its DAG and from numbers of tasks,
-and where they are known from the bytes that stages read from storage and from their operators: from what is known
-before a job runs. (Bytes of shuffles are known when the parents of a stage have finished, and are not used.) The error
-of a prediction has two parts, as all errors of estimates here: a factor common to all stages of a job, and a factor of
-each stage. ``simulator.cluster.predictor`` measures their variances on jobs that a forest has not seen; that of the job
-grows with the disagreement of the trees, so that it is larger for a DAG unlike those of the fit.
+A forest predicts the logarithm of a stage's mean task time from the stage's place in its DAG and from numbers
+of tasks, and where they are known from the bytes that stages read from storage and from their operators: from
+what is known before a job runs. (Bytes of shuffles are known when the parents of a stage have finished, and
+are not used.) It also predicts how much shorter the later tasks of an executor are than its first one of the
+stage. The error of a prediction has two parts, as all errors of estimates here: a factor common to all stages
+of a job, and a factor of each stage. ``simulator.cluster.predictor`` measures their variances on jobs that a
+forest has not seen; that of the job grows with the disagreement of the trees, so that it is larger for a DAG
+unlike those of the fit.
 """
 
 from __future__ import annotations
@@ -19,11 +21,14 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.cluster.estimates import typical_durations
 from simulator.compiled import compiled, record
-from workloads.job import JobProfile
+from workloads.errors import LONGEST_MS
+from workloads.job import JobProfile, TaskDurations, Wave
 
 __all__ = [
-    "FEATURES", "NODE", "Forest", "Prediction", "fit_forest", "log_task_ms", "num_tasks", "stage_features",
+    "FEATURES", "NODE", "Forest", "Prediction", "fit_forest", "log_rest_ratio", "log_task_ms", "num_tasks",
+    "predicted_durations", "stage_features",
 ]  # fmt: skip
 
 #: Kinds of operators by their names, the first that matches; all others are of the kind ``other``.
@@ -76,18 +81,28 @@ class Prediction:
 
     Attributes:
         task_ms: median of each stage's mean task time, float64 [num_stages], ms.
+        rest_ratio: duration in the rest wave over the mean task time, relative to typical durations of the workload,
+            float64 [num_stages].
         job_var: variance of the logarithm of the factor common to all stages, which is that of the job's work.
         stage_var: variance of the logarithm of each stage's own factor, relative to that of the work.
     """
 
     task_ms: NDArray[np.float64]
+    rest_ratio: NDArray[np.float64]
     job_var: float
     stage_var: float
 
 
 #: Node of a tree, in one line of the processor's cache: index in ``FEATURES`` by which it splits, -1 at a leaf; its
-#: children; and the threshold up to which a stage goes left, at a leaf the mean logarithm of the task time in ms.
-NODE = record(("feature", np.int32), ("left", np.int32), ("right", np.int32), ("number", np.float64))
+#: children; the threshold up to which a stage goes left, at a leaf the mean logarithm of the task time in ms; and at a
+#: leaf the mean of ``log_rest_ratio``.
+NODE = record(
+    ("feature", np.int32),
+    ("left", np.int32),
+    ("right", np.int32),
+    ("rest", np.float32),
+    ("number", np.float64),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,33 +117,34 @@ class Forest:
     root: NDArray[np.int64]
     nodes: NDArray[np.void]
 
-    def log_ms(
+    def predict(
         self, features: NDArray[np.float64], tasks: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], float]:
-        """Predict the logarithm of each stage's mean task time in ms, for a job that has not run.
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+        """Predict the task times of the stages of a job that has not run.
 
         Args:
             features: ``stage_features`` of the job, float64 [num_stages, features].
             tasks: number of tasks of each stage, float64 [num_stages].
 
         Returns:
-            The mean over trees, float64 [num_stages]; the variance between trees of the logarithm of the job's work.
+            Means over trees of the logarithm of each stage's mean task time in ms, and of its ``log_rest_ratio``,
+            float64 [num_stages] each; the variance between trees of the logarithm of the job's work.
         """
-        by_tree = np.empty((self.root.size, len(features)))
-        _walk(by_tree, np.nan_to_num(features, nan=MISSING), self.root, self.nodes)
-        work = np.log(np.exp(by_tree) @ tasks)
-        return by_tree.mean(axis=0), float(work.var())
+        log_ms, log_ratio = np.empty((2, self.root.size, len(features)))
+        _walk(log_ms, log_ratio, np.nan_to_num(features, nan=MISSING), self.root, self.nodes)
+        log_work = np.log(np.exp(log_ms) @ tasks)
+        return log_ms.mean(axis=0), log_ratio.mean(axis=0), float(log_work.var())
 
 
 @compiled
-def _walk(by_tree, features, root, nodes):  # type: ignore[no-untyped-def]
-    """Fill the value of each tree, float64 [trees, stages], for features, float64 [stages, features]."""
-    for tree in range(by_tree.shape[0]):
-        for stage in range(by_tree.shape[1]):
+def _walk(log_ms, log_ratio, features, root, nodes):  # type: ignore[no-untyped-def]
+    """Fill the values of each tree, float64 [trees, stages], for features, float64 [stages, features]."""
+    for tree in range(log_ms.shape[0]):
+        for stage in range(log_ms.shape[1]):
             node = nodes[root[tree]]
             while node.feature >= 0:
                 node = nodes[node.left if features[stage, node.feature] <= node.number else node.right]
-            by_tree[tree, stage] = node.number
+            log_ms[tree, stage], log_ratio[tree, stage] = node.number, node.rest
 
 
 def stage_features(profile: JobProfile) -> NDArray[np.float64]:
@@ -268,30 +284,83 @@ def log_task_ms(profile: JobProfile) -> NDArray[np.float64]:
     return np.log(np.maximum([stage.durations.mean_ms for stage in profile.stages], SHORTEST_MS))
 
 
+def log_rest_ratio(profile: JobProfile, typical: TaskDurations) -> NDArray[np.float64]:
+    """Return the logarithm of each stage's duration in the rest wave over its mean, relative to typical durations.
+
+    Args:
+        profile: the job.
+        typical: durations whose mean is 1 ms, see ``typical_durations``.
+
+    Returns:
+        Means over the parallelism levels that were measured in both, float64 [num_stages]; 0 if there is none.
+    """
+    return np.array([_log_rest_ratio(stage.durations, typical) for stage in profile.stages])
+
+
+@lru_cache(maxsize=4096)
+def _log_rest_ratio(durations: TaskDurations, typical: TaskDurations) -> float:
+    mean_ms, typical_ms = max(durations.mean_ms, SHORTEST_MS), typical.table(Wave.REST)
+    logs = [
+        math.log(max(values.mean() / mean_ms, SHORTEST_MS) / typical_ms[level].mean())
+        for level, values in durations.table(Wave.REST).items()
+        if values.size and level in typical_ms and typical_ms[level].size
+    ]
+    return round(float(np.mean(logs)), 9) if logs else 0.0  # exactly 0 for a typical stage
+
+
+def predicted_durations(typical: TaskDurations, prediction: Prediction) -> list[TaskDurations]:
+    """Return the durations of each stage of a job: typical ones, with the predicted mean and ratio of the rest wave.
+
+    Args:
+        typical: durations by wave and parallelism level whose mean is 1 ms.
+        prediction: the prediction for the job.
+    """
+    is_filled = typical.cells[..., 1] > typical.cells[..., 0]
+    typical_ms = np.array([typical.values[start:stop].mean() for start, stop in typical.cells[is_filled]])
+    cells = np.zeros_like(typical.cells)
+    cells[is_filled] = np.arange(len(typical_ms))[:, None] + [0, 1]
+    is_rest = np.nonzero(is_filled)[0] == Wave.REST
+    values = prediction.task_ms[:, None] * typical_ms * np.where(is_rest, prediction.rest_ratio[:, None], 1.0)
+    return [
+        TaskDurations(typical.levels, of_stage, cells, mean_ms)
+        for of_stage, mean_ms in zip(
+            np.minimum(values, LONGEST_MS), np.minimum(prediction.task_ms, LONGEST_MS).tolist(), strict=True
+        )
+    ]
+
+
 def fit_forest(profiles: Sequence[JobProfile]) -> Forest:
     """Fit a forest to the task times of at least one job, all with the same weight. Equal jobs give equal forests.
 
-    A feature that is missing in all jobs is not used: the forest is then the same as without the feature.
+    A feature that is missing in all jobs is not used: the forest is then the same as without the feature. Trees are
+    fitted to mean task times alone; a leaf has the mean ``log_rest_ratio`` of its stages.
     """
     from sklearn.ensemble import RandomForestRegressor  # slow to import
 
     features = np.concatenate([stage_features(profile) for profile in profiles])
     log_ms = np.concatenate([log_task_ms(profile) for profile in profiles])
+    typical = typical_durations(tuple(profiles))
+    log_ratio = np.concatenate([log_rest_ratio(profile, typical) for profile in profiles])
     sizes = [profile.num_stages for profile in profiles]
     weight = np.repeat([1 / size for size in sizes], sizes)
     if len(log_ms) > MOST_STAGES:
         chosen = np.random.default_rng(0).choice(len(log_ms), MOST_STAGES, replace=False)
         features, log_ms, weight = features[chosen], log_ms[chosen], weight[chosen]
+        log_ratio = log_ratio[chosen]
     used = np.flatnonzero(~np.isnan(features).all(axis=0))
     features = np.nan_to_num(features[:, used], nan=MISSING)
     fitted = RandomForestRegressor(TREES, min_samples_leaf=LEAF, max_features=SHARE, random_state=0)
-    trees = [tree.tree_ for tree in fitted.fit(features, log_ms, weight).estimators_]
+    fitted.fit(features, log_ms, weight)
+    trees, leaves = [tree.tree_ for tree in fitted.estimators_], fitted.apply(features)
     root = np.cumsum([0, *(tree.node_count for tree in trees)])
     nodes = np.zeros(root[-1], NODE)
-    for tree, first in zip(trees, root.tolist(), strict=False):
+    for tree, leaf, first in zip(trees, leaves.T, root.tolist(), strict=False):
         is_leaf = tree.children_left < 0
         of_tree = nodes[first : first + tree.node_count]
         of_tree["feature"] = np.where(is_leaf, -1, used[tree.feature])
         of_tree["left"], of_tree["right"] = tree.children_left + first, tree.children_right + first
         of_tree["number"] = np.where(is_leaf, tree.value[:, 0, 0], tree.threshold)
+        of_stages = np.bincount(leaf, weight, tree.node_count)
+        sums = np.bincount(leaf, weight * log_ratio, tree.node_count)
+        of_tree["rest"] = np.divide(sums, of_stages, out=np.zeros_like(sums), where=is_leaf)
     return Forest(root[:-1], nodes)

@@ -55,6 +55,7 @@ def test_a_file_gives_the_same_predictions(predictor: Predictor, content: bytes,
         assert (expected is None) == (prediction is None)
         if expected is not None and prediction is not None:
             np.testing.assert_array_equal(prediction.task_ms, expected.task_ms)
+            np.testing.assert_array_equal(prediction.rest_ratio, expected.rest_ratio)
             assert (prediction.job_var, prediction.stage_var) == (expected.job_var, expected.stage_var)
     assert [fit.accuracy for fit in again.fits] == [fit.accuracy for fit in predictor.fits]
     assert (again.jobs, again.templates) == (15, predictor.templates)
@@ -110,8 +111,8 @@ def _set(name: str, index: Any, value: Any) -> Callable[[Arrays], None]:
 
 @cases(
     "change, message",
-    (_head(lambda head: head.update(version=2)), "format version 1 expected, got 2"),
-    (_head(lambda head: head.update(version=True)), "format version 1 expected, got True"),
+    (_head(lambda head: head.update(version=1)), "format version 2 expected, got 1"),
+    (_head(lambda head: head.update(version=True)), "format version 2 expected, got True"),
     (_head(lambda head: head.update(features=[*FEATURES[:-1], "age"])), "estimator: features: expected those of this"),
     (_head(lambda head: head.update(features=[])), "estimator: features: expected those of this version of decima"),
     (_head(lambda head: head["fits"][0].update(job_var=[math.nan, 1])), "estimator: "),
@@ -142,6 +143,9 @@ def _set(name: str, index: Any, value: Any) -> Callable[[Arrays], None]:
     (_set("number", 0, math.nan), "number[0]: expected a finite number"),
     (_set("number", -1, math.inf), "expected a finite number, got inf"),
     (_set("number", -1, 1e6), "at a leaf, got 1e+06"),
+    (_set("rest", 1, math.nan), "rest[1]: expected a number from -30 to 30, got nan"),
+    (_set("rest", 0, 31), "rest[0]: expected a number from -30 to 30, got 31"),
+    (lambda arrays: arrays.update(rest=arrays["rest"][:-1]), "rest: expected"),
     (_set("template_group", 0, 5), "template_group[0]: expected a number from 0 to 4"),
     (_set("highest", (0, 0), math.nan), "highest[0]: expected a number"),
 )
@@ -203,7 +207,7 @@ def _damage(draw: st.DrawFn) -> Callable[[Arrays], None]:
 
 
 _ARRAY_NAMES = {
-    "root", "feature", "left", "right", "number", "template_key", "template_group", "lowest", "highest"
+    "root", "feature", "left", "right", "number", "rest", "template_key", "template_group", "lowest", "highest"
 }  # fmt: skip
 
 
