@@ -380,5 +380,11 @@ for (const event of ["plotly_relayout", "plotly_relayouting", "plotly_afterplot"
 for (const [id, figure] of Object.entries(data.figures)) {
   Plotly.newPlot(id, figure.data, {margin: MARGIN, height: 340, hovermode: "closest", ...figure.layout}, LOOK);
 }
+// On a narrow page tables scroll sideways: by keyboard, too.
+const scrolling = () => {
+  for (const table of document.querySelectorAll("table, .wide")) table.tabIndex = table.scrollWidth > table.clientWidth ? 0 : -1;
+};
+window.addEventListener("resize", scrolling);
+scrolling();
 requestAnimationFrame(() => setTimeout(() => { document.body.dataset.drawn = Math.round(performance.now()); }));
 })();
