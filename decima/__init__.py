@@ -17,8 +17,8 @@ observation to a ``decima.Decision``. A job is a ``decima.Job``, also from a net
     decide     Scheduler, Decision, make_scheduler, load_policy
     learn      train, tune
 
-Each has its own help, as in ``help(decima.compare)``. Times in tables are seconds; arguments that end in ``_ms`` are
-milliseconds. Everything else is in the packages ``workloads``, ``simulator`` and ``decima``.
+Each has its own help, as in ``help(decima.compare)``. Arguments and columns of tables that end in ``_ms`` are
+milliseconds; other times are seconds. Everything else is in the packages ``workloads``, ``simulator`` and ``decima``.
 """
 
 from importlib import import_module
