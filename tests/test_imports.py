@@ -43,7 +43,7 @@ CHECKED = {"gymnasium", "numba", "numpy", "pydantic"}
     ("compare --workload missing.json", COMPARE, 69, 11_900),
     ("compare --checkpoint garbage.npz", COMPARE, 96, 17_400),
     ("explain --policy garbage.npz", CHECKED, 61, 10_400),
-    ("train --set start=garbage.npz --set behaviour_cloning=null --out new", CHECKED, 65, 11_400),
+    ("train --set start=garbage.npz --set behaviour_cloning=null --out new", CHECKED, 65, 11_450),
     ("deeprm compare --checkpoint garbage.npz", {"gymnasium", "numpy", "pydantic"}, 35, 6_400),
 )
 def test_a_command_imports_what_it_needs(
