@@ -19,9 +19,11 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, str, str]]:
     """Capture service, address and host instead of serving."""
     calls = []
 
-    async def run(setup: Any, ready: Any, watchers: Any, beside: Any, probe: Any) -> None:
+    async def run(setup: Any, ready: Any, watchers: Any, beside: Any, probe: Any, reload: Any) -> None:
         setup = pickle.loads(pickle.dumps(setup))
-        calls.append((setup.make_service(), setup.address, setup.host))
+        inputs = setup.inputs
+        service = setup.make_service(inputs.make_scheduler, token=inputs.token, tokens=inputs.tokens)
+        calls.append((service, setup.address, setup.host))
         async with beside():
             ready("HERE")
 

@@ -95,12 +95,13 @@ def test_damaged_blocks_of_snappy(data, message):
 
 @pytest.mark.parametrize("compress", [lz4, snappy, gzip.compress])
 def test_a_cut_log_is_read_up_to_its_end_and_damage_is_one_line(tmp_path, compress):
-    (tmp_path / "log").write_bytes(compress(TEXT + b" " * 5000)[:-20])
+    (tmp_path / "log").write_bytes(compress(TEXT + b" " * 5000)[:-5])
     [application] = read_event_log(tmp_path / "log")
     assert [len(query.tasks) for query in application.queries] == [4]
     assert "the data end early (truncated, or still being written)" in application.report.problems[0]
     whole, half = compress(TEXT), len(compress(TEXT)) // 2
-    (tmp_path / "log").write_bytes(whole[:half] + bytes(30) + whole[half + 30 :])
+    inverted = bytes(byte ^ 0xFF for byte in whole[half : half + 400])  # more than a block
+    (tmp_path / "log").write_bytes(whole[:half] + inverted + whole[half + 400 :])
     assert "the data are damaged" in refused(tmp_path / "log")
 
 
