@@ -1,4 +1,4 @@
-"""Interactive HTML page of a comparison: table, distributions, two schedules, and progress of each job."""
+"""Interactive HTML page of a comparison: table, gains of jobs, distributions, two schedules, progress of each job."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from decima.outputs import json_in_html
 from decima.policy.files import policy_path
 from decima.registry import policy_named
 from decima.show import explanation
+from decima.show.page.gains import gains_of
 from decima.show.plots import stage_places
 from decima.show.style import LONG, LONG_DOT, THICK, styles
 from simulator.cluster.picture import PALETTE, job_colours
@@ -69,6 +70,7 @@ def comparison_page(
             _table(table, str(table.title) if index else "") for index, table in enumerate(tables)
         ),
         notes=_list(notes),
+        gains=_gains(comparison),
         explained="".join(explained),
         seed=min(comparison.finished),
         style=_resource("page.css"),
@@ -179,19 +181,41 @@ def _explained(explained: Explanation) -> str:
     return f'<h2>A decision explained</h2>\n<ul class="note">\n{notes}\n</ul>\n{tables}'
 
 
+def _gains(comparison: Comparison) -> str:
+    """Return the HTML section of the jobs that gain and lose; empty if there is nothing to compare."""
+    gains = gains_of(comparison)
+    if gains is None:
+        return ""
+    heading = html.escape(f"Who gains and who loses under {gains.best}, against {gains.reference}")
+    table = _table(gains.table, str(gains.table.title), gains.numbers)
+    return (
+        f'<h2>{heading}</h2>\n<ul class="note" id="gains-notes">\n{_list(gains.notes)}\n</ul>\n'
+        f'<div class="wide tall" id="gains">{table}</div>'
+    )
+
+
 def _list(notes: Sequence[str]) -> str:
     return "\n".join(f"<li>{html.escape(note)}</li>" for note in notes)
 
 
-def _table(table: Table, title: str) -> str:
-    """Convert a rich table to HTML; a styled row is the best."""
+def _table(table: Table, title: str, numbers: Sequence[Sequence[float | None]] = ()) -> str:
+    """Convert a rich table to HTML; a styled row is the best.
+
+    ``numbers`` are what rows are sorted by, one for each cell; None for a text or an unknown number.
+    """
     heads = "".join(f"<th>{html.escape(str(column.header))}</th>" for column in table.columns)
-    rows = zip(table.rows, zip(*(column.cells for column in table.columns), strict=True), strict=True)
+    sort_by = numbers or [[None] * len(table.columns)] * len(table.rows)
+    rows = zip(
+        table.rows, zip(*(column.cells for column in table.columns), strict=True), sort_by, strict=True
+    )
     body = "\n".join(
         ('<tr class="best">' if row.style else "<tr>")
-        + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells)
+        + "".join(
+            ("<td>" if number is None else f'<td data-value="{number}">') + f"{html.escape(str(cell))}</td>"
+            for cell, number in zip(cells, row_numbers, strict=True)
+        )
         + "</tr>"
-        for row, cells in rows
+        for row, cells, row_numbers in rows
     )
     caption = f"<caption>{html.escape(title)}</caption>"
     return f"<table>{caption}\n<tr>{heads}</tr>\n{body}\n</table>"

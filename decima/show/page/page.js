@@ -372,6 +372,35 @@ function tabulate() {
   }));
 }
 
+// ---- who gains, who loses -----------------------------------------------------------------------------------------
+
+/** Makes the heads of a table into buttons that sort its rows, in the order of the last column so far. Without this script it is a plain table. */
+function makeSortable(table) {
+  const [{cells: heads}, ...rows] = table.rows, last = heads.length - 1;
+  const number = (row, column) => parseFloat(row.cells[column].dataset.value);
+  const compare = (one, other, column) => column ? number(one, column) - number(other, column)
+    : one.cells[0].textContent.localeCompare(other.cells[0].textContent, "en", {numeric: true});
+  [...heads].forEach((head, column) => {
+    const button = document.createElement("button");
+    button.textContent = head.textContent;
+    button.onclick = () => {
+      const sign = head.ariaSort === "none" ? column ? -1 : 1 : head.ariaSort === "ascending" ? -1 : 1;
+      for (const other of heads) other.ariaSort = "none";
+      head.ariaSort = sign > 0 ? "ascending" : "descending";
+      const isUnknown = row => column > 0 && isNaN(number(row, column));
+      rows.sort((one, other) => isUnknown(one) - isUnknown(other) || sign * compare(one, other, column));
+      heads[0].parentNode.after(...rows);
+    };
+    head.replaceChildren(button);
+    head.ariaSort = column === last ? "ascending" : "none";
+  });
+}
+
+if ($("gains")) {
+  makeSortable($("gains").querySelector("table"));
+  $("gains-notes").append(Object.assign(document.createElement("li"), {textContent: "A column's name sorts by it."}));
+}
+
 // ---- go -------------------------------------------------------------------------------------------------------
 
 for (const place of PLACES) graph.append(canvases[place]);
@@ -380,9 +409,11 @@ for (const event of ["plotly_relayout", "plotly_relayouting", "plotly_afterplot"
 for (const [id, figure] of Object.entries(data.figures)) {
   Plotly.newPlot(id, figure.data, {margin: MARGIN, height: 340, hovermode: "closest", ...figure.layout}, LOOK);
 }
-// On a narrow page tables scroll sideways: by keyboard, too.
+// Long tables scroll, and on a narrow page tables scroll sideways: by keyboard, too.
 const scrolling = () => {
-  for (const table of document.querySelectorAll("table, .wide")) table.tabIndex = table.scrollWidth > table.clientWidth ? 0 : -1;
+  for (const table of document.querySelectorAll("table, .wide")) {
+    table.tabIndex = table.scrollWidth > table.clientWidth || table.scrollHeight > table.clientHeight ? 0 : -1;
+  }
 };
 window.addEventListener("resize", scrolling);
 scrolling();
