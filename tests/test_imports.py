@@ -39,7 +39,7 @@ CHECKED = {"gymnasium", "numba", "numpy", "pydantic"}
     ("schedulers", {"gymnasium", "numpy", "pydantic", "rich"}, 27, 3200),
     ("workload show", {"gymnasium", "numba", "numpy", "pydantic", "rich"}, 35, 5800),
     (FAIR, COMPARE, 79, 13_500),
-    (f"{FAIR},decima", COMPARE, 105, 18_800),
+    (f"{FAIR},decima", COMPARE, 96, 16_500),
     ("compare --workload missing.json", COMPARE, 69, 11_900),
     ("compare --checkpoint garbage.npz", COMPARE, 96, 17_400),
     ("explain --policy garbage.npz", CHECKED, 61, 10_400),
@@ -50,9 +50,10 @@ def test_a_command_imports_what_it_needs(
     command: str, needed: set[str], num_modules: int, num_lines: int, tmp_path: Path
 ) -> None:
     (tmp_path / "garbage.npz").write_text("garbage")
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, "modules.json", *command.split()], cwd=tmp_path, capture_output=True, text=True
-    )
+    program = [sys.executable, "-c", PROGRAM, "modules.json", *command.split()]
+    done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True)
+    if "Compiling the simulator" in done.stderr:  # once after a change of the code; loads all that is compiled
+        done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == (2 if "missing" in command or "garbage" in command else 0), done.stderr
     modules: dict[str, str | None] = json.loads((tmp_path / "modules.json").read_text())
     assert SLOW & modules.keys() <= needed
