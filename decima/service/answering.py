@@ -505,11 +505,13 @@ async def _obey(
         try:
             # In a thread, so that drivers get answers meanwhile.
             tried = await asyncio.to_thread(warm_up, inputs.make_scheduler)
-            service.replace(inputs.make_scheduler, inputs.token, inputs.tokens)
             if tls is not None and inputs.certificate is not None:
                 from decima.service.credentials import load_certificate
 
-                load_certificate(*inputs.certificate, tls)
+                load_certificate(
+                    *inputs.certificate, tls
+                )  # reads files, which may fail: before anything is replaced
+            service.replace(inputs.make_scheduler, inputs.token, inputs.tokens)
             decide = tried
         except asyncio.CancelledError:
             raise

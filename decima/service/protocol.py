@@ -184,7 +184,7 @@ class JobMessage(Message):
 
 
 class Missed(Message):
-    """What the driver has missed since its last question that the service decided.
+    """Late and lost answers of a driver, and its time without answers, since its last question that was decided.
 
     Attributes:
         late: number of questions without an answer within the driver's timeout.

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from simulator.cluster.estimates import SHORTEST_MS
 from simulator.cluster.predictor import GROUPS, Accuracy, CrossFit, Predictor
-from simulator.cluster.stage_times import FEATURES, NODE, SHORTEST_MS, Forest
+from simulator.cluster.stage_times import FEATURES, NODE, Forest
 from workloads.archive import read_arrays
 from workloads.errors import LONGEST_MS, DecimaError, WorkloadError, check_path
 from workloads.reading import parse_json

@@ -21,7 +21,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.cluster.estimates import typical_durations
+from simulator.cluster.estimates import SHORTEST_MS, typical_durations
 from simulator.compiled import compiled, record
 from workloads.errors import LONGEST_MS
 from workloads.job import JobProfile, TaskDurations, Wave
@@ -71,8 +71,6 @@ MISSING = -2.0
 TREES, LEAF, SHARE = 60, 2, 0.5
 #: Number of stages to which a forest is fitted at most, drawn at random.
 MOST_STAGES = 10_000
-#: Shortest time whose logarithm is taken, ms.
-SHORTEST_MS = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -312,17 +310,14 @@ def predicted_durations(typical: TaskDurations, prediction: Prediction) -> list[
     """Return the durations of each stage of a job: typical ones, with the predicted mean and ratio of the rest wave.
 
     Args:
-        typical: durations by wave and parallelism level whose mean is 1 ms.
+        typical: durations by wave and parallelism level whose mean is 1 ms; no cells overlap.
         prediction: the prediction for the job.
     """
-    is_filled = typical.cells[..., 1] > typical.cells[..., 0]
-    typical_ms = np.array([typical.values[start:stop].mean() for start, stop in typical.cells[is_filled]])
-    cells = np.zeros_like(typical.cells)
-    cells[is_filled] = np.arange(len(typical_ms))[:, None] + [0, 1]
-    is_rest = np.nonzero(is_filled)[0] == Wave.REST
-    values = prediction.task_ms[:, None] * typical_ms * np.where(is_rest, prediction.rest_ratio[:, None], 1.0)
+    values = np.outer(prediction.task_ms, typical.values)
+    for start, stop in typical.cells[Wave.REST]:
+        values[:, start:stop] *= prediction.rest_ratio[:, None]
     return [
-        TaskDurations(typical.levels, of_stage, cells, mean_ms)
+        TaskDurations(typical.levels, of_stage, typical.cells, mean_ms)
         for of_stage, mean_ms in zip(
             np.minimum(values, LONGEST_MS), np.minimum(prediction.task_ms, LONGEST_MS).tolist(), strict=True
         )

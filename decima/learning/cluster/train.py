@@ -121,9 +121,7 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
         begun_s = self.cpu_s
         groups = plan_iteration(config, iteration)
         plans = [plan for group in groups for plan in group]
-        # A custom network evaluates batches of observations: episodes that run together do not depend on the workers.
-        is_compiled = self.policy.config.is_compiled
-        shares = _shares(plans, self._workers.count) if is_compiled else _shares(plans, 1, TOGETHER)
+        shares = self._episode_shares(plans)
         samples = Trajectories.concatenate(self._map(partial(roll_out_plans, self.policy.arrays), shares))
         rolled_out_s = self.cpu_s
 
@@ -230,12 +228,20 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
             self.average.load_state_dict(self.policy.state_dict())
             yield metrics
 
+    def _episode_shares(self, episodes: Sequence[Item], most: int | None = None) -> list[list[Item]]:
+        """Divide episodes among workers, at most ``most`` in a work item.
+
+        A custom network evaluates a batch of observations of the episodes that run together. These do not depend on the
+        number of workers, so that results do not either.
+        """
+        if self.policy.config.is_compiled:
+            return _shares(episodes, self._workers.count, most)
+        return _shares(episodes, 1, TOGETHER)
+
     # Validation.
 
     def _validate(self) -> Validation:
-        is_compiled = self.policy.config.is_compiled
-        count, most = (self._workers.count, FEW) if is_compiled else (1, TOGETHER)
-        shares = _shares(self.config.validation_seeds, count, most)
+        shares = self._episode_shares(self.config.validation_seeds, FEW)
         work, progress = partial(evaluate_weights, self.average.arrays), partial(self._progress, VALIDATION)
         table = np.concatenate(self._map(work, shares, progress, map(len, shares))).T.copy()
         jct_ms, makespan_ms, objective = table
