@@ -39,7 +39,7 @@ CHECKED = {"gymnasium", "numba", "numpy", "pydantic"}
     ("schedulers", {"gymnasium", "numpy", "pydantic", "rich"}, 27, 3200),
     ("workload show", {"gymnasium", "numba", "numpy", "pydantic", "rich"}, 35, 5800),
     (FAIR, COMPARE, 79, 13_500),
-    (f"{FAIR},decima", COMPARE, 97, 16_500),
+    (f"{FAIR},decima", COMPARE, 97, 16_800),
     ("compare --workload missing.json", COMPARE, 69, 11_900),
     ("compare --checkpoint garbage.npz", COMPARE, 96, 17_400),
     ("explain --policy garbage.npz", CHECKED, 61, 10_400),
