@@ -61,7 +61,7 @@ def read_inputs(
     certificate: tuple[Path, Path] | None,
     folder: Path | None,
 ) -> Inputs:
-    """Read all files.
+    """Read the policy file, the tokens and the certificate.
 
     Args:
         scheduler: name of the scheduler.

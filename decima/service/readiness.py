@@ -44,7 +44,7 @@ class Criterion(NamedTuple):
 
 @dataclass(frozen=True)
 class Readiness:
-    """All criteria; the text is one line."""
+    """Criteria of a policy for taking charge. As text: one line with the answer and all figures."""
 
     criteria: tuple[Criterion, ...]
 
