@@ -75,8 +75,6 @@ class Feature(BaseModel):
         return self
 
 
-#: Largest absolute value of a rule's constant.
-LARGEST_CONSTANT = 100
 #: Number of units of a layer; the bound limits the memory that a policy file can allocate.
 _Width = Annotated[int, Field(ge=1, le=1024, strict=True)]
 
@@ -116,15 +114,6 @@ class PolicyConfig(BaseModel):
             end at the executors that the job holds plus those that the chosen stage can use.
         wait: offer the job's current number of executors as a limit, too; it leaves the executors idle until they are
             offered again. In the paper all offered executors are committed.
-        rule: heuristic that computes the features ``rule``, ``rule_executors`` and ``price``.
-        rule_constants: constants of the rule, by name, that differ from its defaults, such as results of
-            ``decima tune``.
-        rule_stage_weight: weight of the feature ``rule`` in the scores of stages, so that the networks learn
-            deviations from the rule (residual policy). Requires the stage feature ``rule``.
-        rule_limit_weight: penalty on the score of a limit for each ``limit_scale`` executors between the limit and
-            the rule's limit. Requires the job feature ``rule_executors`` and ``limit="input"``.
-        guard: mask, in training too, choices that leave executors idle or waiting for a late stage while a ready
-            stage is worth a move; see ``decima.policy.compiled.graphs``. Masked choices are not trained.
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid")
@@ -151,11 +140,6 @@ class PolicyConfig(BaseModel):
     num_limits: int = Field(default=50, ge=1, le=10_000, strict=True)
     all_limits: bool = False
     wait: bool = False
-    guard: bool = False
-    rule: Literal["srpt", "srpt-tuned", "atc", "atc-misses", "atc-weighted"] = "srpt"
-    rule_constants: dict[str, float] = Field(default={}, max_length=128)
-    rule_stage_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False, strict=True)
-    rule_limit_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False, strict=True)
 
     @model_validator(mode="after")
     def _check(self) -> PolicyConfig:
@@ -169,17 +153,8 @@ class PolicyConfig(BaseModel):
             raise ValueError("limit stage excludes all_limits")
         if self.wait and self.limit != "input":
             raise ValueError("wait needs limits that are an input")
-        if self.log_limits and (self.limit in ("outputs", "none") or self.rule_limit_weight):
-            raise ValueError("log_limits needs limits that are an input, and excludes rule_limit_weight")
-        if self.rule_stage_weight and self.rule_column < 0:
-            raise ValueError("rule_stage_weight needs the stage feature rule")
-        if self.rule_limit_weight and (self.rule_limit_column < 0 or self.limit != "input"):
-            raise ValueError(
-                "rule_limit_weight needs the job feature rule_executors, and limits that are an input"
-            )
-        for name, value in self.rule_constants.items():
-            if not (value > 0 or "." in name) or not abs(value) <= LARGEST_CONSTANT:
-                raise ValueError(f"rule_constants must be above 0 and at most {LARGEST_CONSTANT}")
+        if self.log_limits and self.limit in ("outputs", "none"):
+            raise ValueError("log_limits needs limits that are an input")
         if self.encoder != "sums" and not self.graph:
             raise ValueError("without a graph, the encoder has no effect")
         if self.limit == "none" and is_custom(self.limit_head):
@@ -187,21 +162,6 @@ class PolicyConfig(BaseModel):
         if self.limit == "outputs" and not self.head_inputs["limit_head"]:
             raise ValueError("without a graph, the limits need job_features")
         return self
-
-    @property
-    def rule_column(self) -> int:
-        """Column of the feature ``rule`` among the stage features; -1 if missing or compressed."""
-        return _place("rule", self.stage_features)
-
-    @property
-    def rule_limit_column(self) -> int:
-        """Column of the feature ``rule_executors`` among the job features; -1 if missing or compressed."""
-        return _place("rule_executors", self.job_features)
-
-    @property
-    def rule_limit_scale(self) -> float:
-        """Scale of the job feature ``rule_executors``; 1 if missing or compressed."""
-        return self.job_features[self.rule_limit_column].scale if self.rule_limit_column >= 0 else 1.0
 
     @property
     def custom_parts(self) -> list[CustomPart]:
@@ -270,7 +230,3 @@ class PolicyConfig(BaseModel):
                 shapes[f"{name}.{layer}.weight"] = (outputs, inputs)
                 shapes[f"{name}.{layer}.bias"] = (outputs,)
         return shapes
-
-
-def _place(name: str, features: tuple[Feature, ...]) -> int:
-    return next((at for at, feature in enumerate(features) if feature.name == name and not feature.log), -1)

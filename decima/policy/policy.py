@@ -85,12 +85,6 @@ class Policy(nn.Module):
                 is_embedding = not name.endswith(("_head", "attention"))
                 activate_last = config.activate_embeddings and is_embedding
                 self.networks[name] = DenseLayers(widths, activate_last=activate_last)
-            # Zero weights of the last layer: the initial policy follows the rule.
-            rule_weights = config.rule_stage_weight, config.rule_limit_weight
-            for name, weight in zip(("stage_head", "limit_head"), rule_weights, strict=True):
-                if weight and name in self.networks:
-                    for parameter in self._network(name)[-1].parameters():
-                        nn.init.zeros_(parameter)
             self.custom_parts = {}
             self.encoder = self._custom_part("encoder", Encoder, config)
             for name, base in (("stage_head", StageHead), ("limit_head", LimitHead)):
@@ -243,12 +237,8 @@ class Policy(nn.Module):
         if "stage_head" in self.custom_parts:
             scores: Tensor = self.custom_parts["stage_head"](torch.cat(inputs, dim=1))
             self._check_shape("stage_head", scores, (len(stages),), "scores")
-        else:
-            scores = self.networks["stage_head"](*inputs).squeeze(1)
-        if not self.config.rule_stage_weight:
             return scores
-        ruled = batch.features[self._move(stages), self.config.rule_column]
-        return scores + self.config.rule_stage_weight * ruled
+        return self.networks["stage_head"](*inputs).squeeze(1)  # type: ignore[no-any-return]
 
     def _stage_inputs(
         self, batch: GraphTensors, embeddings: Embeddings | None, stages: Tensor
@@ -286,23 +276,16 @@ class Policy(nn.Module):
         if "limit_head" in self.custom_parts:
             scores: Tensor = self.custom_parts["limit_head"](inputs, rows, limits)
             self._check_shape("limit_head", scores, (len(limit),), "scores")
-        else:
-            head = self._network("limit_head")
-            if self.config.limit == "outputs":
-                return head(inputs)[rows, limits - 1]  # type: ignore[no-any-return]
-            # The first layer is linear: its terms that do not depend on the limit are computed once.
-            first = head[0]
-            assert isinstance(first, nn.Linear)
-            fixed = nn.functional.linear(inputs, first.weight[:, :-1], first.bias)
-            hidden = fixed.index_select(0, rows) + scaled[:, None] * first.weight[:, -1]
-            scores = nn.Sequential(*list(head)[1:])(hidden).squeeze(1)
-        if not self.config.rule_limit_weight:
             return scores
-        ruled = raw[:, self.config.rule_limit_column] * (
-            self.config.rule_limit_scale / self.config.limit_scale
-        )
-        away = (scaled - ruled.index_select(0, rows)).abs()
-        return scores - self.config.rule_limit_weight * away
+        head = self._network("limit_head")
+        if self.config.limit == "outputs":
+            return head(inputs)[rows, limits - 1]  # type: ignore[no-any-return]
+        # The first layer is linear: its terms that do not depend on the limit are computed once.
+        first = head[0]
+        assert isinstance(first, nn.Linear)
+        fixed = nn.functional.linear(inputs, first.weight[:, :-1], first.bias)
+        hidden = fixed.index_select(0, rows) + scaled[:, None] * first.weight[:, -1]
+        return nn.Sequential(*list(head)[1:])(hidden).squeeze(1)  # type: ignore[no-any-return]
 
     def _move(self, array: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(array).to(next(self.parameters()).device)

@@ -8,8 +8,8 @@ from decima.policy.compiled.features import FEATURES
 from decima.policy.config import Feature, PolicyConfig
 
 __all__ = [
-    "DECIMA_SIM_POLICY", "GENERAL_POLICY", "PACKING_POLICY", "PAPER_POLICY", "PRESETS", "PROFILED_POLICY",
-    "SHORTCUT_POLICY", "TOLD_PACKING_POLICY",
+    "DECIMA_SIM_POLICY", "PACKING_POLICY", "PAPER_POLICY", "PRESETS", "PROFILED_POLICY", "RELATIVE_POLICY",
+    "SHORTCUT_POLICY",
 ]  # fmt: skip
 
 
@@ -85,34 +85,8 @@ PACKING_POLICY = PROFILED_POLICY.model_copy(
     }
 )
 
-#: ``PACKING_POLICY`` with features of ``srpt``, the rule for executors of several classes.
-TOLD_PACKING_POLICY = PACKING_POLICY.model_copy(
-    update={
-        "stage_features": _features(f"{_PACKING_STAGE} rule rule_executors"),
-        "job_features": _features(f"{_JOB} {_USEFUL} {_OF_CLASSES} rule_executors"),
-        "rule": "srpt",
-        "rule_stage_weight": 4.0,
-        "rule_limit_weight": 6.0,
-    }
-)
-
 #: Scales of executor counts for clusters of any size: the logarithm still separates 1 from 2 executors.
 _COUNTS = dict.fromkeys([*_USEFUL.split(), "running_executors"], (1.0, True))
-
-#: For clusters of any size, jobs of any scale and any moving delay. Its networks learn deviations from the strongest
-#: rule for executors of one class (residual policy learning; Silver et al., 2018).
-GENERAL_POLICY = PROFILED_POLICY.model_copy(
-    update={
-        "stage_features": _features(
-            f"{_STAGE} next {_USEFUL} delay_tasks rule rule_executors price stream", changed=_COUNTS
-        ),
-        "job_features": _features(f"{_JOB} {_USEFUL} rule_executors price stream", changed=_COUNTS),
-        "limit_scale": 4.0,
-        "guard": True,
-        "rule_stage_weight": 4.0,
-        "rule_limit_weight": 6.0,
-    }
-)
 
 _RELATIVE_JOB = (
     "job_executors local offered_executors share_executors lasting_executors thrifty_executors fast_executors"
@@ -163,8 +137,6 @@ PRESETS: dict[str, PolicyConfig] = {
     "shortcut": SHORTCUT_POLICY,
     "profiled": PROFILED_POLICY,
     "packing": PACKING_POLICY,
-    "packing-told": TOLD_PACKING_POLICY,
-    "general": GENERAL_POLICY,
     "relative": RELATIVE_POLICY,
     "decima-sim": DECIMA_SIM_POLICY,
 }

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -32,14 +31,12 @@ from decima.policy.compiled.graphs import (
 from decima.policy.compiled.network import act, decide
 from decima.policy.config import PolicyConfig
 from decima.policy.messages import message_order, published_message_order
-from decima.schedulers.base import Kind
-from decima.schedulers.rule import NO_RULE
+from decima.schedulers.base import Kind, Scheduler
 from simulator.cluster.alone import useful_parallelism
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
 from workloads.arrivals import RandomStream, random_stream
 from workloads.custom import is_custom
-from workloads.errors import PolicyFileError
 from workloads.job import JobProfile
 
 if TYPE_CHECKING:
@@ -47,8 +44,7 @@ if TYPE_CHECKING:
     from simulator.cluster.base import BaseCluster
 
 __all__ = [
-    "Actor", "Choices", "Featurizer", "NetworkChoice", "NeuralScheduler", "choose_together", "kind_of", "make_rule",
-    "run_together",
+    "Actor", "Choices", "Featurizer", "NetworkChoice", "NeuralScheduler", "choose_together", "run_together",
 ]  # fmt: skip
 
 #: Cost exponents of executors in the features ``thrifty_executors`` and ``fast_executors``.
@@ -60,48 +56,9 @@ LASTING_MOVES = 8.0
 WORTH_WAITING, WORTH_LEAVING, WORTH_MOVING = 8.0, 8.0, 3.0
 #: Random numbers of greedy choices, which are not used.
 NO_UNIFORMS = np.zeros((1, 4))
-#: Rules that a policy can know: name -> module in ``decima.schedulers``, and class.
-RULES = {
-    "srpt": ("srpt", "Srpt"),
-    "srpt-tuned": ("srpt", "TunedSrpt"),
-    "atc": ("objectives", "Atc"),
-    "atc-misses": ("objectives", "AtcForMisses"),
-    "atc-weighted": ("objectives", "AtcForWeights"),
-}
 #: Per-profile cache: messages, useful parallelism at each of ``COST_EXPONENTS`` (0 if no feature needs that), and
 #: heights of the stages (none if no feature needs them).
 _Known = tuple[NDArray[np.int32], tuple[int, ...], NDArray[np.float64]]
-
-
-def make_rule(config: PolicyConfig) -> Any:
-    """Make the rule whose decisions are features of a policy.
-
-    Raises:
-        PolicyFileError: the rule has no constant of a given name.
-    """
-    module, name = RULES[config.rule]
-    rule = getattr(import_module(f"decima.schedulers.{module}"), name)
-    try:
-        return rule(**config.rule_constants)
-    except TypeError:
-        raise PolicyFileError(
-            f"rule_constants: {config.rule} does not have all constants {', '.join(config.rule_constants)}"
-        ) from None
-
-
-def kind_of(config: PolicyConfig, arrays: Mapping[str, NDArray[np.float32]]) -> Kind:
-    """Return the kind of a policy: a network, or the kind of its rule if the last layers of both heads are 0.
-
-    Args:
-        config: configuration of the policy.
-        arrays: weights by name.
-    """
-    last = len(config.head_hidden)
-    has_rule = config.rule_stage_weight and config.rule_limit_weight and config.is_compiled
-    if not has_rule or any(arrays[f"{head}.{last}.weight"].any() for head in ("stage_head", "limit_head")):
-        return Kind.NETWORK
-    kind: Kind = make_rule(config).kind
-    return Kind.TUNED_RULE if config.rule_constants else kind
 
 
 class InferenceNetwork(Protocol):
@@ -150,7 +107,7 @@ class NetworkChoice(NamedTuple):
         return Decision(self.stage, self.job_limit) if self.job_limit else None
 
 
-class NeuralScheduler:
+class NeuralScheduler(Scheduler):
     """Decima: scheduler in which a graph neural network (GNN) chooses a stage and its job's parallelism limit.
 
     Args:
@@ -166,14 +123,13 @@ class NeuralScheduler:
     """
 
     policy: InferenceNetwork
-    kind: Kind
+    kind = Kind.NETWORK
     sample_seed: int | None
     num_guarded: int
     probability: float
 
     def __init__(self, policy: InferenceNetwork, sample_seed: int | None = None, guard: bool = True) -> None:
         self.policy = policy
-        self.kind = kind_of(policy.config, policy.arrays)
         self.sample_seed = sample_seed
         self._featurizer = Featurizer(policy.config, guard=guard)
         self._begin()
@@ -230,7 +186,7 @@ class Featurizer:
     Args:
         config: features and limits of the policy.
         messages: function from a profile to its messages, as ``message_order``; by default that of ``config``.
-        guard: whether to compute the guard's mask even if the policy was trained without a guard.
+        guard: whether to compute the guard's mask.
 
     Raises:
         PartError: a custom feature cannot be loaded.
@@ -245,7 +201,7 @@ class Featurizer:
         guard: bool = False,
     ) -> None:
         self.config = config
-        self._guards = guard or config.guard
+        self._guards = guard
         published = config.message_order == "decima-sim"
         self._order = messages or (published_message_order if published else message_order)
         self._profiles = PerJob(self._of_profile, _joined)
@@ -258,7 +214,6 @@ class Featurizer:
             GraphSpec(
                 tuple(make_columns(config.stage_features, config.job_features)),
                 config.finished_stages,
-                config.guard,
                 LIMIT_KINDS[config.limit],
                 config.all_limits,
                 config.num_limits,
@@ -266,7 +221,6 @@ class Featurizer:
         )
         features = (*config.stage_features, *config.job_features)
         entries = [FEATURES[feature.name] for feature in features if feature.name in FEATURES]
-        self._rule = make_rule(config) if any(entry.asks_rule for entry in entries) else None
         self._asks_useful = any("useful" in entry.arguments for entry in entries)
         self._asks_heights = any({"height_ms", "path_ms"} & {*entry.arguments} for entry in entries)
         self._cluster: ClusterConfig | None = None
@@ -355,7 +309,6 @@ class Featurizer:
         if observation.config is not self._cluster:
             self._cluster = observation.config
             self._constants = self._constants_of(observation.config)
-        rule = NO_RULE if self._rule is None else self._rule.ask(observation)
         return (
             (observation.jobs, observation.stages, observation.classes),
             (
@@ -365,7 +318,6 @@ class Featurizer:
                 float(observation.time_ms),  # always float, so that the code is compiled once
                 observation.last_call,
             ),
-            tuple(rule),
             self._profiles(observation),
             self._constants,
             self._spec,
@@ -378,7 +330,6 @@ class Featurizer:
                 offers_again=config.semantics.offer_idle_executors,
                 worth_leaving_ms=WORTH_LEAVING * delay_ms,
                 worth_moving_ms=WORTH_MOVING * delay_ms,
-                asks_rule=self._rule is not None,
                 can_wait=self.config.wait,
                 can_guard=self._guards,
                 configured=config.num_executors,
@@ -520,11 +471,6 @@ class Actor:
             limit_scale=np.float32(config.limit_scale),
             log_limits=config.log_limits,
             root_sums=config.root_sums,
-            rule_column=config.rule_column,
-            rule_weight=np.float32(config.rule_stage_weight),
-            rule_limit_column=config.rule_limit_column,
-            rule_limit_scale=np.float32(config.rule_limit_scale),
-            rule_limit_weight=np.float32(config.rule_limit_weight),
             median_limit=config.wait,
         )
         self.packed = tuple(self.network)

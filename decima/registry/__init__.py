@@ -59,6 +59,8 @@ def make_scheduler(spec: SchedulerLike, seed: int = 0) -> DecidesStages:
     Raises:
         SchedulerError: there is no such scheduler, or it cannot be built.
     """
+    if isinstance(spec, Scheduler):
+        return spec
     if not isinstance(spec, str):
         from decima.registry.custom import scheduler_of_object
 

@@ -197,9 +197,7 @@ def test_the_training_of_the_paper_knows_no_rule(
     assert list(trainings) == ["paper-batches", "ppo-batches", "paper-streams", "ppo-streams"]
     assert [config.iterations for config in trainings.values()] == [3, 2, 3, 2]
     for config in trainings.values():
-        policy = config.policy.build()
         assert config.behaviour_cloning is None
-        assert policy.rule_stage_weight == policy.rule_limit_weight == 0
     assert result._asdict()["values"]["minutes of ppo, batches"] == "1"
     assert len(result.pictures["paper"].axes) == 2
 

@@ -22,7 +22,6 @@ from decima import settings
 from decima.evaluation.conditions import Sampling
 from decima.policy.config import Feature, PolicyConfig, built_in_or_custom
 from decima.policy.presets import PRESETS
-from decima.policy.scheduler import make_rule
 from decima.registry import make_scheduler
 from decima.schedulers.base import SchedulerError
 from decima.settings import (
@@ -99,9 +98,9 @@ class PolicySection(Section):
 
     FREE: ClassVar[Mapping[str, type[BaseModel]]] = {"overrides": PolicyConfig}
 
-    preset: Literal[
-        "general", "relative", "profiled", "packing", "packing-told", "shortcut", "paper", "decima-sim"
-    ] = described("shortcut", "preset, see decima.policy.PRESETS")
+    preset: Literal["relative", "profiled", "packing", "shortcut", "paper", "decima-sim"] = described(
+        "shortcut", "preset, see decima.policy.PRESETS"
+    )
     overrides: dict[str, Any] = described(
         {}, "fields of decima.policy.config.PolicyConfig that differ from the preset"
     )
@@ -122,10 +121,7 @@ class PolicySection(Section):
     @model_validator(mode="after")
     def _check_parts(self) -> PolicySection:
         try:
-            config = self.build()
-            custom_parts = config.custom_parts
-            if config.rule_constants:
-                make_rule(config)  # raises if the rule has no constant of a name
+            custom_parts = self.build().custom_parts
         except ValidationError as error:
             raise ValueError(first_problem(error)) from None
         for part in custom_parts:

@@ -13,9 +13,6 @@ The functions take these arguments:
 - ``work``: ``graphs.WORK`` record of the job, sums over its stages.
 - ``job_index``, ``stage_index``: index of the job, index of the stage in the observation.
 - ``useful``: float64 [J, 2], useful parallelism of each job alone, at each of ``scheduler.COST_EXPONENTS``.
-- ``rule_price``: float64, the rule's cost exponent of executors; 0 if no feature needs it.
-- ``rule_limits``: int64 [J], the rule's parallelism limit of each job; empty if no feature needs it.
-- ``rule_away``: float64 [S], distance of each stage from the rule's next stage; empty if no feature needs it.
 - ``typical_ms``: float64, geometric mean of the remaining work of the live jobs, at least 1 ms.
 - ``path_ms``: float64, longest path of the job's unfinished stages, in mean task durations.
 - ``height_ms``: float64 [S], mean task durations on the longest path from each stage to the end of its job.
@@ -61,17 +58,15 @@ class Offer(NamedTuple):
     time_ms: float
     lasting_ms: float
     """Work per executor in the feature ``lasting_executors``, ms."""
-    rule_stage: int
-    """Index of the rule's next stage; -1 if the rule leaves the executors idle or no feature needs it."""
 
 
 #: Shortest time in ratios, ms, and largest absolute logarithm of a ratio.
 SHORTEST_MS, LARGEST_LOG = 1e-3, 12.0
 #: Level of a feature -> arguments that determine this level.
 _ARGUMENTS = {
-    "cluster": ("offer", "jobs", "classes", "offered_class", "rule_price", "typical_ms"),
-    "job": ("job", "job_index", "work", "useful", "rule_limits", "path_ms"),
-    "stage": ("stage", "stage_index", "rule_away", "height_ms"),
+    "cluster": ("offer", "jobs", "classes", "offered_class", "typical_ms"),
+    "job": ("job", "job_index", "work", "useful", "path_ms"),
+    "stage": ("stage", "stage_index", "height_ms"),
 }
 
 
@@ -99,11 +94,6 @@ class FeatureEntry(NamedTuple):
     level: str
     arguments: tuple[str, ...]
     function: str
-
-    @property
-    def asks_rule(self) -> bool:
-        """Whether the feature depends on the policy's rule."""
-        return any(name.startswith("rule_") for name in self.arguments)
 
 
 #: Built-in features by name; the order gives their numbers in compiled code.
@@ -220,12 +210,6 @@ def free_covering_executors(stage, offer, classes):
         if index != offer.executor_class and covers(classes[index], stage):
             free += classes[index].free
     return free
-
-
-@feature("1 to -3", signed=True, name="rule")
-def by_rule(stage_index, rule_away):
-    """1 for the stage that the rule would run next, less for stages that it would run later."""
-    return 1.0 - rule_away[stage_index] if len(rule_away) else 0.0
 
 
 @feature("logarithm")
@@ -347,13 +331,6 @@ def fitting_share(work):
 
 
 @feature("executors", 4)
-def rule_executors(job_index, work, offer, rule_limits):
-    """Executors that the rule would give the job: at least those it holds, at most those plus the offered ones."""
-    limit = rule_limits[job_index] if len(rule_limits) else work.held
-    return min(max(limit, work.held), work.held + offer.offered)
-
-
-@feature("executors", 4)
 def thrifty_executors(job_index, useful):
     """Useful parallelism of the job alone, at a high cost exponent of executors."""
     return useful[job_index, 0]
@@ -412,12 +389,6 @@ def stream(jobs):
         if job.arrival_ms != jobs[0].arrival_ms:
             is_stream = 1.0
     return is_stream
-
-
-@feature("exponent", 4)
-def price(rule_price):
-    """The rule's cost exponent of executors."""
-    return rule_price
 
 
 @inner
@@ -510,10 +481,7 @@ def make_columns(stage_features: Sequence[Feature], job_features: Sequence[Featu
 
 
 @inner(arrays=True)
-def describe(
-    jobs, stages, classes, offer, work, useful, rule_price, rule_limits, rule_away, typical_ms, height_ms, columns,
-    stage_index,
-):  # fmt: skip
+def describe(jobs, stages, classes, offer, work, useful, typical_ms, height_ms, columns, stage_index):
     """Compute scaled features of the stages with these indices, float32 [S, F], and of all jobs, float32 [J, F_job]."""
     num_columns = columns.ends[2]
     features = np.empty((stage_index.size, num_columns), np.float32)
@@ -522,16 +490,16 @@ def describe(
     float_cell = np.empty(1)
     scratch = values, of_job, float_cell, float_cell.view(np.uint64)
     _fill(
-        jobs, stages, classes, offer, work, useful, rule_price, rule_limits, rule_away, typical_ms, height_ms, columns,
-        stage_index, features, job_features, scratch,
+        jobs, stages, classes, offer, work, useful, typical_ms, height_ms, columns, stage_index, features, job_features,
+        scratch,
     )  # fmt: skip
     return features, job_features
 
 
 @inner
 def _fill(
-    jobs, stages, classes, offer, work, useful, rule_price, rule_limits, rule_away, typical_ms, height_ms, columns,
-    stage_index, features, job_features, scratch,
+    jobs, stages, classes, offer, work, useful, typical_ms, height_ms, columns, stage_index, features, job_features,
+    scratch,
 ):  # fmt: skip
     ends, uses, offered_class, values, of_job = (
         columns.ends,
@@ -541,22 +509,32 @@ def _fill(
         scratch[1],
     )
     num_columns = ends[2]
-    _fill_cluster(values, uses, offer, jobs, classes, offered_class, rule_price, typical_ms)
+    _fill_cluster(values, uses, offer, jobs, classes, offered_class, typical_ms)
     _scale(columns, 0, ends[0], scratch, of_job, 0)
     row = 0
     for index in range(len(jobs)):
         job, sums = jobs[index], work[index]
         _fill_job(
-            values, uses, offer, jobs, classes, offered_class, rule_price, typical_ms, job, index, sums, useful,
-            rule_limits, sums.path_ms,
-        )  # fmt: skip
+            values,
+            uses,
+            offer,
+            jobs,
+            classes,
+            offered_class,
+            typical_ms,
+            job,
+            index,
+            sums,
+            useful,
+            sums.path_ms,
+        )
         _scale(columns, ends[0], ends[1], scratch, of_job, 0)
         _scale(columns, num_columns, ends[5], scratch, job_features, index)
         while row < stage_index.size and stages[stage_index[row]].job == index:
             stage = stages[stage_index[row]]
             _fill_stage(
-                values, uses, offer, jobs, classes, offered_class, rule_price, typical_ms, job, index, sums, useful,
-                rule_limits, sums.path_ms, stage, stage_index[row], rule_away, height_ms,
+                values, uses, offer, jobs, classes, offered_class, typical_ms, job, index, sums, useful, sums.path_ms,
+                stage, stage_index[row], height_ms,
             )  # fmt: skip
             copy_row(of_job, 0, num_columns, features, row, 0)
             _scale(columns, ends[1], num_columns, scratch, features, row)

@@ -153,8 +153,6 @@ class GraphSpec(NamedTuple):
     columns: tuple[Any, ...]
     """Fields of ``features.Columns``."""
     finished_stages: bool
-    guard: bool
-    """Whether the guard masks the policy's choices in training, too."""
     limit_kind: int
     all_limits: bool
     num_limits: int
@@ -169,7 +167,6 @@ class ClusterConstants(NamedTuple):
     """Work per executor that makes a move of another job's executor worthwhile, ms."""
     worth_moving_ms: float
     """The same for a free executor."""
-    asks_rule: bool
     can_wait: bool
     can_guard: bool
     configured: int
@@ -179,7 +176,7 @@ class ClusterConstants(NamedTuple):
 
 
 @compiled
-def build(rows, offered, rule, profiles, constants, spec):
+def build(rows, offered, profiles, constants, spec):
     """Build the graph of an observation.
 
     All arguments are plain tuples, since named tuples are unpacked three times as slowly.
@@ -187,7 +184,6 @@ def build(rows, offered, rule, profiles, constants, spec):
     Args:
         rows: ``jobs``, ``stages`` and ``classes`` of the observation.
         offered: ``offered``, ``executor_class``, ``source``, ``time_ms`` and ``last_call`` of the observation.
-        rule: fields of the rule's ``Rule``.
         profiles: fields of the ``Profiles`` of the live jobs.
         constants: fields of ``ClusterConstants``.
         spec: fields of ``GraphSpec``.
@@ -199,17 +195,16 @@ def build(rows, offered, rule, profiles, constants, spec):
     Raises:
         ValueError: lengths or order of the arrays are inconsistent.
     """
-    return make_graph(rows, offered, rule, profiles, constants, spec)
+    return make_graph(rows, offered, profiles, constants, spec)
 
 
 @inner(arrays=True)
-def make_graph(rows, offered, rule, profiles, constants, spec):
+def make_graph(rows, offered, profiles, constants, spec):
     """See ``build``."""
     jobs, stages, classes = rows
-    rule_stage, rule_limits, rule_price, rule_away = rule
     profiles, spec = Profiles(*profiles), GraphSpec(*spec)
-    offer = _make_offer(classes, offered, rule_stage, ClusterConstants(*constants))
-    _check(jobs, stages, classes, offer, rule_limits, rule_away, profiles)
+    offer = _make_offer(classes, offered, ClusterConstants(*constants))
+    _check(jobs, stages, classes, offer, profiles)
     work = _sum_work(jobs, stages, classes[offer.executor_class], offer, profiles.height_ms)
     stage_index, stage_job, unfinished = _rows(stages, spec.finished_stages)
     columns = Columns(*spec.columns)
@@ -220,9 +215,6 @@ def make_graph(rows, offered, rule, profiles, constants, spec):
         offer,
         work,
         profiles.useful,
-        rule_price,
-        rule_limits,
-        rule_away,
         _typical_ms(work),
         profiles.height_ms,
         columns,
@@ -236,17 +228,12 @@ def make_graph(rows, offered, rule, profiles, constants, spec):
     num_answers = _limit(stages, offer, work, spec, stage_index, masked, offer.can_wait, low, high)
     if offer.can_guard and _has_work(jobs, stages, offer, work):
         _mask_late(jobs, stages, profiles, offer.guard_wait_ms, masked)
-        if offer.rule_stage >= 0:
-            masked[offer.rule_stage] = False
-        if spec.guard:
-            num_answers = _limit(stages, offer, work, spec, stage_index, masked, False, low, high)
-        else:
-            guarded_low, guarded_high = (
-                np.empty(stage_index.size, np.int32),
-                np.empty(stage_index.size, np.int32),
-            )
-            if _limit(stages, offer, work, spec, stage_index, masked, False, guarded_low, guarded_high) == 0:
-                guarded_low, guarded_high = np.empty(0, np.int32), np.empty(0, np.int32)
+        guarded_low, guarded_high = (
+            np.empty(stage_index.size, np.int32),
+            np.empty(stage_index.size, np.int32),
+        )
+        if _limit(stages, offer, work, spec, stage_index, masked, False, guarded_low, guarded_high) == 0:
+            guarded_low, guarded_high = np.empty(0, np.int32), np.empty(0, np.int32)
     first_stage, first_job, first_message = (
         np.zeros(2, np.int64),
         np.zeros(2, np.int64),
@@ -259,15 +246,13 @@ def make_graph(rows, offered, rule, profiles, constants, spec):
 
 
 @inner
-def _make_offer(classes, offered, rule_stage, constants):
+def _make_offer(classes, offered, constants):
     """Return the ``Offer``, from the values of an observation and the constants of its cluster."""
     count, offered_class, source, time_ms, last_call = offered
     num_executors = 0
     for executor_class in classes:
         num_executors += executor_class.executors
     asked_again = constants.offers_again and not last_call
-    # The guard does not overrule a rule that leaves the executors idle; its thresholds differ slightly.
-    rule_rests = constants.asks_rule and rule_stage < 0
     return Offer(
         count,
         offered_class,
@@ -275,18 +260,17 @@ def _make_offer(classes, offered, rule_stage, constants):
         num_executors,
         constants.configured,
         constants.can_wait and asked_again,
-        constants.can_guard and asked_again and not rule_rests,
+        constants.can_guard and asked_again,
         constants.guard_wait_ms,
         constants.worth_leaving_ms if source >= 0 else constants.worth_moving_ms,
         constants.moving_delay_ms,
         time_ms,
         constants.lasting_ms,
-        rule_stage,
     )
 
 
 @inner
-def _check(jobs, stages, classes, offer, rule_limits, rule_away, profiles):
+def _check(jobs, stages, classes, offer, profiles):
     """Raise if an index is outside of its array, which compiled code does not check."""
     first = profiles.first_message
     fits = (
@@ -296,9 +280,6 @@ def _check(jobs, stages, classes, offer, rule_limits, rule_away, profiles):
         and profiles.messages.shape[1] == 3
         and 0 <= offer.executor_class < len(classes)
         and -1 <= offer.source < len(jobs)
-        and -1 <= offer.rule_stage < len(stages)
-        and (len(rule_limits) == 0 or len(rule_limits) == len(jobs))
-        and (len(rule_away) == 0 or len(rule_away) == len(stages))
     )
     if not fits:
         raise ValueError("the arrays of an observation and the profiles have inconsistent lengths")

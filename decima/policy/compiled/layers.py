@@ -196,15 +196,6 @@ class NetworkArrays(NamedTuple):
     """Whether the limit as an input is the logarithm of 1 + limit / scale."""
     root_sums: bool
     """Whether sums over children, stages and jobs are divided by the root of their number."""
-    rule_column: int
-    """Column of the stage feature ``rule``, which is added to the stage scores with weight ``rule_weight``."""
-    rule_weight: np.float32
-    rule_limit_column: int
-    """Column of the job feature ``rule_executors``."""
-    rule_limit_scale: np.float32
-    """Scale of the job feature ``rule_executors``."""
-    rule_limit_weight: np.float32
-    """Penalty for each ``limit_scale`` executors between a limit and the rule's limit."""
     median_limit: bool
     """Whether greedy choices take the median limit instead of the most likely one."""
 

@@ -19,11 +19,11 @@ __all__ = ["act", "check_graphs", "decide", "pick"]
 
 
 @compiled
-def decide(rows, offered, rule, profiles, constants, spec, network, uniforms, greedy, keeps_graph):
+def decide(rows, offered, profiles, constants, spec, network, uniforms, greedy, keeps_graph):
     """Decide on one observation: features, graph, network and choice.
 
     Args:
-        rows, offered, rule, profiles, constants, spec: see ``graphs.build``.
+        rows, offered, profiles, constants, spec: see ``graphs.build``.
         network: fields of ``layers.NetworkArrays``, as a plain tuple.
         uniforms: float64 [1, 2], random numbers for stage and limit; [1, 4] with a guard.
         greedy: whether to take the most likely choices instead of sampling.
@@ -37,7 +37,7 @@ def decide(rows, offered, rule, profiles, constants, spec, network, uniforms, gr
     Raises:
         ValueError: the arrays are inconsistent.
     """
-    graph, num_answers, guarded_low, guarded_high = make_graph(rows, offered, rule, profiles, constants, spec)
+    graph, num_answers, guarded_low, guarded_high = make_graph(rows, offered, profiles, constants, spec)
     network = NetworkArrays(*network)
     check_graphs(graph, network, uniforms, guarded_low, guarded_high)
     row, limit, log_probability, is_guarded, job_limit = -1, 0, 0.0, False, 0
@@ -134,8 +134,7 @@ def check_graphs(graphs, network, uniforms, guarded_low, guarded_high):
         and _is_split(graphs.first_job, size, len(graphs.job_features))
         and _is_split(graphs.first_message, size, num_messages)
         and graphs.messages.shape[1] == 3
-        and graphs.features.shape[1] == network.layers[0, 0] > network.rule_column
-        and graphs.job_features.shape[1] > network.rule_limit_column
+        and graphs.features.shape[1] == network.layers[0, 0]
         and uniforms.shape[0] >= size
         and uniforms.shape[1] >= (4 if num_guarded else 2)
     )
@@ -192,11 +191,7 @@ def _score_stages(graphs, graph, network, buffers):
         _describe_stage(graphs, graph, buffers.rows[k], network, buffers, k)
     apply_part(network, STAGE_HEAD, buffers.x, count, buffers.result, buffers.between)
     for k in range(count):
-        score = buffers.result[k, 0]
-        if network.rule_weight:
-            stage = graphs.first_stage[graph] + buffers.rows[k]
-            score += network.rule_weight * graphs.features[stage, network.rule_column]
-        buffers.score[buffers.rows[k]] = score
+        buffers.score[buffers.rows[k]] = buffers.result[k, 0]
 
 
 @inner
@@ -262,12 +257,6 @@ def _choose_limit(graphs, graph, row, lowest, highest, network, buffers, uniform
         apply_part(network, LIMIT_HEAD, buffers.x, num_limits, buffers.result, buffers.between)
         for k in range(num_limits):
             scores[k] = buffers.result[k, 0]
-    if network.rule_limit_weight:
-        job_features = graphs.job_features[graphs.first_job[graph] + graphs.stage_job[row]]
-        ruled = job_features[network.rule_limit_column] * network.rule_limit_scale
-        for k in range(num_limits):
-            away = abs(np.float32(lowest + k + 1) - ruled) / network.limit_scale
-            scores[k] -= network.rule_limit_weight * away
     is_median = greedy and network.median_limit
     choice, log_probability = pick(scores, 0.5 if is_median else uniform, greedy and not is_median)
     return lowest + choice + 1, log_probability

@@ -11,7 +11,7 @@ from decima.evaluation import CompareError, mean_interval, run_scheduler
 from decima.evaluation.decisions import replay
 from decima.evaluation.explain import explain, explain_first
 from decima.policy import Featurizer, Policy, load_policy as load_network, save_policy
-from decima.policy.presets import GENERAL_POLICY, PACKING_POLICY, PROFILED_POLICY
+from decima.policy.presets import PACKING_POLICY, PROFILED_POLICY
 from decima.registry import make_scheduler
 from decima.registry.policies import load_policy
 from decima.show.explanation import notes, shown, tables
@@ -97,9 +97,8 @@ def test_both_decisions_are_compared_in_other_futures(policy: Path) -> None:
     assert document["difference_s"] == pytest.approx(np.mean(differences))
 
 
-def test_decisions_that_are_alike_have_no_other_futures(tmp_path: Path) -> None:
-    save_policy(tmp_path / "told.npz", Policy(GENERAL_POLICY, 1), {})
-    found = explain(conditions(seed=SEED), tmp_path / "told.npz", futures=2)
+def test_decisions_that_are_alike_have_no_other_futures(policy: Path) -> None:
+    found = explain(conditions(seed=SEED), policy, rule=f"decima:{policy}", futures=2)
     assert not found.differs
     assert found.futures == 0
     assert json.loads(found.to_json())["difference_s"] is None
@@ -204,10 +203,8 @@ def test_moments_and_decisions_that_never_come(policy: Path, tmp_path: Path) -> 
     told = rf"no decision 1000000 or later: the episode has \d+ decisions and ends at {record.end_ms / 1000:g} s$"
     with pytest.raises(CompareError, match=told):
         explain(conditions(seed=SEED), policy, decision=10**6)
-    save_policy(tmp_path / "told.npz", Policy(GENERAL_POLICY, 1), {})
-    cluster = replace(CLUSTER, warmup_delay_ms=0.0)
-    with pytest.raises(CompareError, match="srpt agrees with the policy in all later decisions"):
-        explain(conditions(seed=SEED, cluster=cluster), tmp_path / "told.npz", differing=True)
+    with pytest.raises(CompareError, match="agrees with the policy in all later decisions"):
+        explain(conditions(seed=SEED), policy, rule=f"decima:{policy}", differing=True)
 
 
 def test_a_decision_is_guarded_if_the_guard_changed_it(tmp_path: Path) -> None:
@@ -266,16 +263,15 @@ def test_a_page_explains_a_decision_on_which_policy_and_rule_differ(
     found = explain_first(conditions(seed=SEED), policy)
     assert found.rule == "srpt"
     assert found.chosen is None or found.by_rule is None or found.chosen[:2] != found.by_rule[:2]
-    save_policy(tmp_path / "told.npz", Policy(GENERAL_POLICY, 1), {})
-    cluster = replace(CLUSTER, warmup_delay_ms=0.0)
-    alike = conditions(seed=SEED, cluster=cluster)
-    found = explain_first(alike, tmp_path / "told.npz")
+    here, alike = conditions(seed=SEED), f"decima:{policy}"
+    monkeypatch.setattr("decima.evaluation.explain.RULES", (alike, "weighted-fair:-1"))
+    found = explain_first(here, policy)
     assert found.differs
     assert found.rule == "weighted-fair:-1"
     half = "tests.decima.evaluation.test_comparison:Half"
-    monkeypatch.setattr("decima.evaluation.explain.RULES", ("srpt", half))
-    assert explain_first(alike, tmp_path / "told.npz").number == 0
-    monkeypatch.setattr("decima.evaluation.explain.RULES", ("srpt",))
-    found = explain_first(alike, tmp_path / "told.npz")
+    monkeypatch.setattr("decima.evaluation.explain.RULES", (alike, half))
+    assert explain_first(here, policy).number == 0
+    monkeypatch.setattr("decima.evaluation.explain.RULES", (alike,))
+    found = explain_first(here, policy)
     assert found.number == 0
     assert "Policy and rule decide alike here." in notes(found)

@@ -40,14 +40,12 @@ VARIANTS: dict[str, PolicyConfig] = {
 
 
 def policy_of(config: PolicyConfig, seed: int = 0) -> Policy:
-    """Return a policy as after training: with biases, and with heads that are not zero beside a rule."""
+    """Return a policy as after training: with biases."""
     policy = Policy(config, seed)
     with torch.no_grad():
         random = torch.Generator().manual_seed(seed)
         for _, _, layer in policy.layers():
             layer.bias += 0.1 * torch.randn(layer.bias.shape, generator=random)
-            if not layer.weight.any():
-                layer.weight += 0.3 * torch.randn(layer.weight.shape, generator=random)
     return policy
 
 

@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 
 from decima.policy import Feature, Policy
-from decima.policy.scheduler import COST_EXPONENTS, LASTING_MOVES, make_rule
+from decima.policy.scheduler import COST_EXPONENTS, LASTING_MOVES
 from simulator import Observation
 from simulator.cluster.alone import useful_executors
 
@@ -45,7 +45,6 @@ class NaiveNetwork:
         for name, _, layer in policy.layers():
             arrays = (layer.weight.detach().double().numpy(), layer.bias.detach().double().numpy())
             self.weights.setdefault(name, []).append(arrays)
-        self.rule = make_rule(self.config).ask(observation)
         self.values = cache(self.values_of)
         self.embedding = cache(self.embedding_of)
         jobs = range(observation.jobs.size)
@@ -86,9 +85,6 @@ class NaiveNetwork:
         profile = seen.profiles[job]
         for name, thrift in zip(("thrifty_executors", "fast_executors"), COST_EXPONENTS, strict=True):
             values[name] = useful_executors(profile, seen.config, thrift)
-        held = seen.held(job)
-        values["rule_executors"] = min(max(self.rule.limits[job], held), held + seen.offered)
-        values["price"] = self.rule.price
         values["stream"] = 1.0 if np.ptp(seen.job_arrival_ms) > 0 else -1.0
         values["live_jobs"] = float(seen.jobs.size)
         work = [
@@ -116,7 +112,6 @@ class NaiveNetwork:
             values |= {"running_executors": seen.running_executors[place]}
             values |= {"ready": 1.0 if seen.ready_rank[place] >= 0 else -1.0}
             values |= {"delay_tasks": seen.config.moving_delay_ms / max(mean, 1.0)}
-            values |= {"rule": self.by_the_rule(place)}
             need = seen.stages[place]
             for name in ("cpu", "memory"):
                 values[f"unused_{name}"] = (own[name] - need[name]) / (seen.classes[name].max() or 1.0)
@@ -129,10 +124,6 @@ class NaiveNetwork:
     def height_ms(self, place: int) -> float:
         job = int(self.seen.stage_job[place])
         return float(self.seen.profiles[job].height_ms[place - self.seen.stages_of(job).start])
-
-    def by_the_rule(self, place: int) -> float:
-        """Return 1 for the rule's next stage, less for stages that it would run later."""
-        return 1.0 - float(self.rule.distances[place])
 
     def stage_features(self, place: int) -> Vector:
         job = int(self.seen.stage_job[place])
@@ -198,8 +189,7 @@ class NaiveNetwork:
     def stage_score(self, place: int) -> float:
         """Return the stage scores q(e_v, y_i, z)."""
         job = int(self.seen.stage_job[place])
-        score = float(self.net("stage_head", np.concatenate([self.seen_of(place), self.y[job], self.z]))[0])
-        return score + self.config.rule_stage_weight * self.by_the_rule(place)
+        return float(self.net("stage_head", np.concatenate([self.seen_of(place), self.y[job], self.z]))[0])
 
     def allowed_limits(self, place: int) -> range:
         job = int(self.seen.stage_job[place])
@@ -222,11 +212,6 @@ class NaiveNetwork:
             scaled = math.log1p(scaled) if self.config.log_limits else scaled
             inputs = np.concatenate([*shortcut, self.y[job], self.z, [scaled]])
             scores.append(float(self.net("limit_head", inputs)[0]))
-        weight = self.config.rule_limit_weight
-        if weight:
-            ruled = self.feature(Feature(name="rule_executors"), job)
-            for number, limit in enumerate(self.allowed_limits(place)):
-                scores[number] -= weight * abs(limit - ruled) / self.config.limit_scale
         return softmax(scores)
 
 

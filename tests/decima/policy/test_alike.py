@@ -10,7 +10,7 @@ from simulator import Cluster, ClusterConfig
 from tests.decima.policy.examples import VARIANTS, graphs_of, policy_of, random_sequence
 from workloads import JobSequence
 
-NAMES = ["paper", "general", "decima-sim", "finished", "attention", "no-summary-aggregate", "outputs", "odd-widths"]
+NAMES = ["paper", "relative", "decima-sim", "finished", "attention", "no-summary-aggregate", "outputs", "odd-widths"]
 
 
 def many_jobs(name: str, distinct: int) -> tuple[Policy, Graphs]:
@@ -41,11 +41,13 @@ def interleaved(graph: Graphs) -> Graphs:
 @pytest.mark.parametrize("distinct", [1, 6, 40, 110])
 def test_choices_are_those_of_all_jobs_embedded_on_their_own(name: str, distinct: int) -> None:
     policy, graph = many_jobs(name, distinct)
-    ours, other = policy.act(graph), policy.act(interleaved(graph))
+    ours = policy.act(graph)
     with torch.no_grad():
         evaluation = policy(graph, ours.stage, ours.limit)
     np.testing.assert_allclose(ours.log_probability, evaluation.log_probability, atol=2e-5)
-    np.testing.assert_allclose(ours.log_probability, other.log_probability, atol=2e-6)
+    if not policy.config.root_sums:  # which counts the stages of a job as consecutive rows
+        other = policy.act(interleaved(graph))
+        np.testing.assert_allclose(ours.log_probability, other.log_probability, atol=2e-6)
 
 
 def test_a_difference_of_one_stage_or_message_counts() -> None:

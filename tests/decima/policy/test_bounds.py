@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from decima.policy.compiled.graphs import NO_GUARD, Graphs
-from decima.policy.presets import GENERAL_POLICY, PACKING_POLICY, PAPER_POLICY, TOLD_PACKING_POLICY
+from decima.policy.presets import PACKING_POLICY, PAPER_POLICY, RELATIVE_POLICY
 from decima.policy.scheduler import Featurizer, NeuralScheduler
 from decima.schedulers.srpt import Srpt, TunedSrpt
 from simulator import ClusterConfig, Observation
@@ -87,7 +87,7 @@ def test_rules_and_the_guard_pass_over_jobs_without_unfinished_stages(rule: Srpt
     asked = rule.ask(observation)
     assert asked.stage in ((80,) if executors else (80, -1))
     assert len(asked.limits) == 41
-    for config in (GENERAL_POLICY, TOLD_PACKING_POLICY, PACKING_POLICY):
+    for config in (RELATIVE_POLICY, PACKING_POLICY):
         decision = NeuralScheduler(policy_of(config, seed=1)).decide(observation)
         assert decision is None or decision.stage == 80
 

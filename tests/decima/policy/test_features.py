@@ -242,4 +242,3 @@ def test_the_guide_has_all_features_and_they_compute_something() -> None:
         if entry.level == "cluster":
             assert len(set(column.tolist())) == 1, name
     assert {entry.level for entry in FEATURES.values()} == {"stage", "job", "cluster"}
-    assert [name for name, entry in FEATURES.items() if entry.asks_rule] == ["rule", "rule_executors", "price"]

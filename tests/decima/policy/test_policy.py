@@ -29,11 +29,11 @@ from workloads import JobSequence, scaled
 #: Variants with the equations of the paper.
 PLAIN = [name for name, config in VARIANTS.items() if config.graph and config.limit == "input" and name != "activated"]
 
-#: Variants with different choices of stage and limit: kinds of limits, a shortcut, waiting, a rule, a guard.
+#: Variants with different choices of stage and limit: kinds of limits, a shortcut, waiting, executor classes.
 #: All variants are compared with the paper's equations, and compiled code with tensors.
 CHOOSING = (
     "paper", "few-outputs", "stage-limits", "stage-limits-with-shortcut", "no-limits", "no-graph", "no-graph-outputs",
-    "packing-told", "general", "relative",
+    "packing", "relative",
 )  # fmt: skip
 #: Variants with different layers and messages.
 ENCODING = (
@@ -71,7 +71,7 @@ def test_presets_have_the_sizes_of_their_sources_and_one_seed_one_network() -> N
 @settings(max_examples=4, deadline=None)
 @given(seed=seeds)
 def test_probabilities_are_those_of_the_equations(name: str, seed: int) -> None:
-    policy = policy_of(changed(VARIANTS[name], guard=False), seed % 100).double()
+    policy = policy_of(VARIANTS[name], seed % 100).double()
     seen = episode(np.random.default_rng(seed))
     featurizer = Featurizer(policy.config)
     for observation in seen[:: max(1, len(seen) // 4)]:
@@ -195,7 +195,7 @@ def test_the_extreme_random_numbers_hit_allowed_choices(uniform: float) -> None:
     assert (choices.limit <= graphs.high[nodes]).all()
 
 
-@pytest.mark.parametrize("name", ["paper", "few-outputs", "stage-limits", "general", "relative", *ENCODING])
+@pytest.mark.parametrize("name", ["paper", "few-outputs", "stage-limits", "relative", *ENCODING])
 def test_gradients_are_those_of_finite_differences(name: str) -> None:
     small = {"embedding": 2, "hidden": (3,), "head_hidden": (3,)}
     policy = policy_of(changed(VARIANTS[name], **small), seed=2).double()
@@ -236,7 +236,7 @@ def test_the_order_of_jobs_and_the_numbers_of_stages_mean_nothing(name: str, see
     sizes = [observation.stages_of(place) for place in range(observation.jobs.size)]
     number = [random.permutation(each.stop - each.start) for each in sizes]
     # A job's time alone depends on the order of its stages, which breaks ties.
-    if name in ("profiled", "packing", "packing-told", "general", "relative"):
+    if name in ("profiled", "packing", "relative"):
         number = [np.arange(each.size) for each in number]
     other, from_ = reordered(observation, random.permutation(len(sizes)), number)
     graph = Featurizer(policy.config).graph(observation)

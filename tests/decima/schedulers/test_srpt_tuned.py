@@ -5,8 +5,6 @@ import math
 import numpy as np
 import pytest
 
-from decima.policy import NeuralScheduler, Policy
-from decima.policy.presets import GENERAL_POLICY
 from decima.registry import make_scheduler
 from decima.schedulers.srpt import Srpt, TunedSrpt
 from decima.schedulers.srpt_steps import HALF_ERRORS, MOST_RATIO
@@ -213,13 +211,3 @@ def test_weights_have_names_and_a_file() -> None:
         TunedSrpt(full_effect_executors=0.0)
     with pytest.raises(TypeError, match="nope"):
         TunedSrpt(nope=1.0)
-
-
-def test_a_policy_knows_the_rule_with_its_weights() -> None:
-    weights = {"limit.size": -0.8, "source_factor.errors": 1.0, "move_min_delays": 5.0}
-    update = {"rule": "srpt-tuned", "rule_constants": weights, "rule_stage_weight": 1e4, "rule_limit_weight": 1e4}
-    config = GENERAL_POLICY.model_validate({**GENERAL_POLICY.model_dump(), **update})
-    sequence = random_sequence(np.random.default_rng(3), max_jobs=9)
-    schedulers = (NeuralScheduler(Policy(config, 1)), TunedSrpt(**weights), TunedSrpt())
-    mine, expected, other = (run_episode(WRONG, sequence, each).completion_ms.tolist() for each in schedulers)
-    assert mine == expected != other

@@ -89,10 +89,10 @@ def test_settings_of_cluster_and_workload_are_those_of_the_conditions() -> None:
 
 
 def test_features_beside_those_of_a_preset() -> None:
-    preset = PRESETS["general"]
+    preset = PRESETS["relative"]
     config = read_config(
         "batch",
-        ["policy.preset=general", "policy.stage_features=[{name: ready}]", "policy.job_features=[{name: job_weight}]"],
+        ["policy.preset=relative", "policy.stage_features=[{name: ready}]", "policy.job_features=[{name: job_weight}]"],
     )
     policy = config.policy.build()
     assert policy.stage_features == (*preset.stage_features, Feature(name="ready"))
