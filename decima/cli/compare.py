@@ -10,7 +10,7 @@ from typing import Any, Literal
 import click
 
 from decima.cli.conditions import SettingsCommand, conditions_named, options_without_effect
-from decima.cli.console import INTERRUPTED, command_line, end, make_console, print_line, report
+from decima.cli.console import INTERRUPTED, command_line, end, make_console, report
 from decima.cli.options import (
     AT_LEAST_ONE,
     FLAG,
@@ -29,7 +29,7 @@ from decima.cli.options import (
     secondary,
 )
 from decima.evaluation import DEFAULT_SCHEDULERS, MOVING_DELAY, SCHEDULERS_THAT_PACK
-from decima.progress import PATIENCE_S, OnProgress, progress
+from decima.progress import PATIENCE_S, progress
 
 MEASURED_DELAY = (
     "Executors take {delay_s:g} s to move to another job, their start-up time in {workload}. If the jobs share one "
@@ -139,6 +139,7 @@ def compare(
     experiments. --out draws pictures of schedules and results.
     """
     from decima.evaluation.comparison import Comparison
+    from decima.evaluation.compiling import show_compilation
     from decima.evaluation.options import choose_schedulers
     from decima.outputs import atomic_path, prepare_outputs
 
@@ -167,7 +168,7 @@ def compare(
     prepare_outputs(out, json_file, csv_file, report_file, trace_file)
     try:
         with progress(PATIENCE_S) as update:
-            comparison.run(workers, partial(update, "Comparing"), partial(on_compile, update))
+            comparison.run(workers, partial(update, "Comparing"), partial(show_compilation, update))
             from decima.show.report import shows_slowdown
 
             if json_file or csv_file or shows_slowdown(comparison):
@@ -220,13 +221,6 @@ def compare(
     if interrupted:
         finished = f"{len(comparison.finished)} of {conditions.num_experiments} experiments finished"
         end(f"interrupted, {finished}", INTERRUPTED)
-
-
-def on_compile(update: OnProgress, done: int, total: int) -> None:
-    """Print that code is being compiled, and show the progress of the compilation; see ``compile_parts``."""
-    if done == 0:
-        print_line("Compiling the simulator and the schedulers, once after an installation.", err=True)
-    update("Compiling", done, total)
 
 
 def take_signal(objective: str | None, options: dict[str, Any]) -> str | None:

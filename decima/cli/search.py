@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from decima.cli.compare import on_compile
 from decima.cli.conditions import SettingsCommand, conditions_named, options_without_effect
 from decima.cli.console import command_line, report
 from decima.cli.options import (
@@ -118,6 +117,7 @@ def tune(
     less than a minute of CPU time, a setting with streams of 100 jobs five minutes. cma-es needs pip install -e
     '.[tune]'.
     """
+    from decima.evaluation.compiling import show_compilation
     from decima.evaluation.tune import tune_rule
     from decima.outputs import prepare_outputs
     from decima.show.tuning import tuning_report
@@ -133,7 +133,7 @@ def tune(
             **{name: options[name] for name in TUNING},
             workers=workers,
             on_step=update,
-            on_compile=partial(on_compile, update),
+            on_compile=partial(show_compilation, update),
         )
     command = command_line(context, **dict.fromkeys(unused))
     shown = tuning_report(tuned, settings, None if json_file is None else str(json_file), command)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -21,9 +22,10 @@ from workloads.errors import SchedulingError
 
 if TYPE_CHECKING:
     from decima.evaluation.conditions import Conditions
+    from decima.progress import OnProgress
     from simulator.cluster.config import ClusterConfig
 
-__all__ = ["COMPILED", "compile_parts"]
+__all__ = ["COMPILED", "compile_parts", "show_compilation"]
 
 
 #: Folders of the packages that have compiled code.
@@ -81,6 +83,17 @@ def compile_parts(
         for done, part in enumerate(pool.map(_compile, missing), 1):
             mark_compiled(part, PACKAGES)
             on_step(done, len(missing))
+
+
+def show_compilation(update: OnProgress, done: int, total: int) -> None:
+    """Print that code is being compiled, and show the progress of the compilation; see ``compile_parts``."""
+    if done == 0:
+        print(
+            "Compiling the simulator and the schedulers, once after an installation.",
+            file=sys.stderr,
+            flush=True,
+        )
+    update("Compiling", done, total)
 
 
 def _compile(shared: tuple[ClusterConfig, JobSequence], item: tuple[str, str]) -> str:

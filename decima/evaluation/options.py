@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,7 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from decima import evaluation
 from decima.evaluation import DEFAULT_SCHEDULERS, RULES_FOR, SCHEDULERS_THAT_PACK
 from decima.evaluation.comparison import Comparison
+from decima.evaluation.compiling import show_compilation
 from decima.evaluation.conditions import SETTINGS, CompareError, Conditions, as_workload
+from decima.progress import PATIENCE_S
+from decima.progress import progress as show_progress
 from decima.registry import LEARNED, split_names
 from workloads.errors import did_you_mean
 from workloads.quantities import build
@@ -119,6 +123,7 @@ def compare(
     floor: Mapping[str, float] | None = None,
     ceiling: Mapping[str, float] | None = None,
     no_later_than: float | None = None,
+    progress: bool = True,
     **settings: Any,
 ) -> pd.DataFrame:
     """Compare schedulers on the same job sequences with the same task noise, as ``decima compare`` does.
@@ -134,6 +139,8 @@ def compare(
         floor: tenant -> least share of the executors while it has work; schedulers are compared with and without.
         ceiling: tenant -> largest share of the executors.
         no_later_than: largest JCT over that under fair sharing.
+        progress: whether to show the progress on stderr, like the command: a bar on a terminal, elsewhere lines if it
+            takes more than 15 s; also that code is compiled, once after an installation.
         knowledge: errors of estimates as an object, or a dictionary of some of the options below.
         faults: faults as an object, or a dictionary of some of the options below.
         settings: the evaluation setting, see the options below; None is the default, times are seconds.
@@ -176,7 +183,12 @@ def compare(
         show=metrics,
         guarantees=guarantees,
     )
-    comparison.run(workers)
+    if progress:
+        with show_progress(PATIENCE_S) as update:
+            comparison.run(workers, partial(update, "Comparing"), partial(show_compilation, update))
+            comparison.find_times_alone(partial(update, "Estimating times of jobs alone"))
+    else:
+        comparison.run(workers)
     return comparison.runs
 
 

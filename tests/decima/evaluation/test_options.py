@@ -333,3 +333,14 @@ def test_unknown_tenants_are_refused_and_the_function_takes_guarantees() -> None
         decima.compare("fair,ceiling=x:0.5", workload="synthetic", seeds=1, jobs=2)
     table = decima.compare("fifo", workload="synthetic", seeds=1, jobs=6, executors=4, no_later_than=1.0)
     assert table["scheduler"].tolist() == ["fifo", "fifo,no-later-than=1"]
+
+
+def test_a_comparison_in_python_shows_its_progress(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("decima.evaluation.options.PATIENCE_S", 0.0)
+    few: dict[str, Any] = {"workload": "synthetic", "seeds": 2, "jobs": 2, "executors": 4}
+    decima.compare("fifo", **few)
+    assert "Comparing: 0 of 2\n" in capsys.readouterr().err
+    decima.compare("fifo", **few, progress=False)
+    assert capsys.readouterr().err == ""
