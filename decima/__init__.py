@@ -22,7 +22,6 @@ milliseconds; other times are seconds. Everything else is in the packages ``work
 """
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from workloads.errors import did_you_mean
@@ -68,7 +67,7 @@ __all__ = [
     "tune",
 ]
 
-__version__ = version("decima")
+__version__ = "0.1.0"
 
 #: Public name -> its module (``module:NAME`` if the name differs there), imported on first use, since PyTorch, Numba
 #: and pandas take seconds to import.

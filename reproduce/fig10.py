@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, MultipleLocator
 
 import decima
 from decima.show.style import GREY, LEGEND, finish_axes, new_figure, plain_log_ticks, styles
@@ -110,4 +111,7 @@ def plot(records: dict[str, EpisodeRecord]) -> Figure:
     work.set(ylabel="With decima (executor s)", xscale="log", yscale="log")
     for axis in (jct.xaxis, jct.yaxis, executors.xaxis, work.xaxis, work.yaxis):
         plain_log_ticks(axis)
+    for axes in (present, done):
+        axes.xaxis.set_major_locator(MultipleLocator(5000))
+    jct.xaxis.set_major_locator(LogLocator())  # the panel is narrow
     return figure

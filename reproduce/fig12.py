@@ -131,7 +131,8 @@ def plot_executors(table: pd.DataFrame) -> Figure:
     for fifth, axes in enumerate(panels):
         draw(axes, SIZES, *class_changes(table, fifth))
         axes.set(xlabel="Memory of the executors", title=f"{FIFTHS[fifth]} fifth")
-    panels[0].set_ylabel("Executors, relative to Graphene*")
+    panels[0].autoscale(axis="y")  # the panels share the axis
+    panels[0].set(ylabel="Executors, relative to Graphene*", ylim=(0, None))
     return figure
 
 

@@ -121,8 +121,10 @@ def plot_effects(axes: Axes, mean_errors: pd.Series[float]) -> None:
             errors = 100 * mean_errors.xs(where, level="where").reindex(PREDICTIONS)
             bars = axes.barh(positions + offset, errors.fillna(0.0), 0.4, label=where, color=colour)
             labels = ["" if np.isnan(error) else f"{error:.1f}" for error in errors]
-            axes.bar_label(bars, labels, padding=2, fontsize="x-small")
-            axes.axvline(100 * PAPER[where], color=colour, linestyle="dashed", linewidth=0.8)
+            axes.axvline(100 * PAPER[where], color=colour, linestyle="dashed", linewidth=0.8, zorder=0)
+            behind = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
+            axes.bar_label(bars, labels, padding=2, fontsize="x-small", bbox=behind)
+    axes.margins(x=0.1)
     axes.set_yticks(positions, PREDICTIONS, fontsize="small")
     axes.invert_yaxis()
     axes.set(xlabel="Mean error (%); dashed: the paper's")

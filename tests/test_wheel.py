@@ -1,6 +1,7 @@
 """The result of ``pip install`` of the built package, outside of the checkout."""
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -38,7 +39,7 @@ def run(*command: str | Path, cwd: Path, **more: str) -> str:
 def pythons() -> list[object]:
     """Return the supported Python versions."""
     found: list[object] = []
-    for version in ("3.11", "3.12"):
+    for version in ("3.11", "3.12", "3.13"):
         ours = ".".join(map(str, sys.version_info[:2])) == version
         program = sys.executable if ours else f"python{version}"
         try:
@@ -83,7 +84,20 @@ def test_the_source_distribution_holds_the_same(built: Path) -> None:
     with tarfile.open(sdist) as file:
         names = {member.name.partition("/")[2] for member in file if member.isfile()}
     made = {name for name in names if ".egg-info/" in name} | {"PKG-INFO", "setup.cfg"}
-    assert names - made == of_the_packages() | {"LICENSE", "MANIFEST.in", "README.md", "pyproject.toml"}
+    assert names - made == of_the_packages() | {"LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "setup.py"}
+
+
+def test_the_package_index_can_show_the_readme(built: Path) -> None:
+    """It knows no other file: links and pictures need addresses."""
+    run(sys.executable, "-m", "twine", "check", "--strict", *built.iterdir(), cwd=built)
+    [wheel] = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as file:
+        [name] = [name for name in file.namelist() if name.endswith(".dist-info/METADATA")]
+        readme = file.read(name).decode()
+    targets = re.findall(r"\]\(([^)\s]+)\)", readme)
+    assert len(targets) == len(re.findall(r"\]\(([^)\s]+)\)", (ROOT / "README.md").read_text()))
+    assert [target for target in targets if not target.startswith("https://")] == []
+    assert "<!--" not in readme
 
 
 @pytest.mark.parametrize("python", pythons())

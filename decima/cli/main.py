@@ -17,6 +17,7 @@ from typing import NoReturn
 
 import click
 
+from decima import __version__
 from decima.cli.console import OneLineErrors
 
 #: Command -> its module in ``decima.cli``, and function.
@@ -60,7 +61,7 @@ class _Commands(Mapping[str, click.Command]):
 
 
 @click.group(cls=OneLineErrors, commands=_Commands())
-@click.version_option(package_name="decima", message="decima %(version)s")
+@click.version_option(__version__, message="decima %(version)s")
 @click.option(
     "--allow-parts",
     multiple=True,

@@ -286,7 +286,7 @@ def plot_film(records: Mapping[str, EpisodeRecord], frames: int = 4) -> Figure:
             completed = np.count_nonzero(record.completion_ms <= 1000 * time_s)
             axes.set_title(f"{time_s:.0f} s: {completed} of {len(record.sequence)} jobs", loc="left")
             axes.label_outer()
-        row[0].set_ylabel(plain(name))
+        row[0].set_ylabel(f"{plain(name)}\nExecutor")
     return figure
 
 

@@ -280,6 +280,7 @@ function counts(all) {
 
 function drawDags() {
   const {stages, edges} = data.profiles[data.jobs[chosen.job].profile], crowded = stages.length > 30;
+  const stacked = window.innerWidth < 800;  // one below the other on a narrow page
   const traces = [], annotations = [], layout = {margin: {...MARGIN, t: 45}, showlegend: false, hovermode: "closest", annotations};
   $("clock").textContent = chosen.moment.toFixed(1) + " s";
   PLACES.forEach((place, column) => {
@@ -298,14 +299,13 @@ function drawDags() {
                line: $("colouring").value === "stages" ? {width: running.map(number => number ? 6 : 3), color: stages.map((_, stage) => stageColour(stage))}
                  : {width: 2, color: running.map(number => number ? "#E69F00" : "#777")}}});
     const bare = {visible: false, fixedrange: true};
-    layout["xaxis" + suffix] = {...bare, domain: column ? [0.52, 1] : [0, 0.48], range: data.frame, anchor: at.yaxis};
-    layout["yaxis" + suffix] = {...bare, range: data.frame, anchor: at.xaxis};
+    layout["xaxis" + suffix] = {...bare, domain: stacked ? [0, 1] : column ? [0.52, 1] : [0, 0.48], range: data.frame, anchor: at.yaxis};
+    layout["yaxis" + suffix] = {...bare, domain: !stacked ? [0, 1] : column ? [0, 0.44] : [0.56, 1], range: data.frame, anchor: at.xaxis};
     const {arrival_s} = data.jobs[chosen.job], end = record.completion_s[chosen.job];
     const state = chosen.moment < arrival_s ? "has not arrived" : end !== null && end <= chosen.moment ? `completed at ${end.toFixed(1)} s`
       : `${(chosen.moment - arrival_s).toFixed(1)} s after its arrival`;
-    const lineBreak = window.innerWidth < 800 ? "<br>" : " ";  // so that two titles fit side by side on a narrow page
-    annotations.push({text: `${plain(data.schedulers[chosen[place]])}:${lineBreak}job ${chosen.job} ${state}`, showarrow: false, align: "left",
-                      x: column ? 0.52 : 0, y: 1.01, xref: "paper", yref: "paper", xanchor: "left", yanchor: "bottom"});
+    annotations.push({text: `${plain(data.schedulers[chosen[place]])}: job ${chosen.job} ${state}`, showarrow: false, align: "left",
+                      x: column && !stacked ? 0.52 : 0, y: column && stacked ? 0.45 : 1.01, xref: "paper", yref: "paper", xanchor: "left", yanchor: "bottom"});
   });
   Plotly.react("dags", traces, layout, {...LOOK, displayModeBar: false});
 }
