@@ -44,7 +44,7 @@ def test_public_names_are_documented_and_the_citation_has_the_version() -> None:
     root = Path(__file__).resolve().parents[1]
     citation = yaml.safe_load((root / "CITATION.cff").read_text())
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
-    assert (citation["version"], citation["license"]) == (project["version"], project["license"])
+    assert (citation["version"], citation["license"]) == (decima.__version__, project["license"])
 
 
 def test_the_reference_begins_with_all_names_of_decima() -> None:
