@@ -1,4 +1,4 @@
-"""The interface of rules from which learned policies deviate, and what their compiled code shares."""
+"""The result of the rule ``srpt`` and its like, and what their compiled code shares."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from numpy.typing import NDArray
 from simulator.compiled import inner
 
 __all__ = [
-    "DISTANCE_PER_RANK", "LARGEST_DISTANCE", "LEAVE_MIN_DELAYS", "LOG_PRICES", "MOVE_MIN_DELAYS", "NO_RULE", "PRICES",
+    "LEAVE_MIN_DELAYS", "LOG_PRICES", "MOVE_MIN_DELAYS", "NO_RULE", "PRICES",
     "SOURCE_FACTOR", "Rule", "between_prices", "bounded", "weighted_sum",
 ]  # fmt: skip
 
-#: Distance of a stage from the rule's choice, per rank, and maximum distance.
-DISTANCE_PER_RANK, LARGEST_DISTANCE = 0.5, 4.0
 #: Minimum work, in moving delays, that justifies moving another job's executor, and moving a free executor.
 LEAVE_MIN_DELAYS, MOVE_MIN_DELAYS = 8.0, 3.0
 #: Prices: cost exponents of executors, see ``simulator.cluster.alone.useful_parallelism``.
@@ -26,24 +24,21 @@ SOURCE_FACTOR = 0.6
 
 
 class Rule(NamedTuple):
-    """The decision of a rule, and the distance of each stage from it.
+    """The decision of a rule, and the quantities that it follows from.
 
     Attributes:
         stage: stage that runs next, index in the stage arrays; -1 leaves the executors idle.
         limits: parallelism limit of each live job, int64 [J].
-        price: current cost exponent of executors; 0 for a rule without a cost exponent.
-        distances: distance of each stage from the first one in the rule's order, float64 [S], at most
-            ``LARGEST_DISTANCE``.
+        price: current cost exponent of executors.
     """
 
     stage: int
     limits: NDArray[np.int64]
     price: float
-    distances: NDArray[np.float64]
 
 
-#: Value for policies without a rule, and for observations without jobs.
-NO_RULE = Rule(-1, np.zeros(0, np.int64), 0.0, np.zeros(0))
+#: Value for observations without jobs.
+NO_RULE = Rule(-1, np.zeros(0, np.int64), 0.0)
 
 
 @inner

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from decima.schedulers.base import Kind, Scheduler
 from decima.schedulers.decisions import check_positive, last_resort, move_cost_ms
-from decima.schedulers.rule import LARGEST_DISTANCE, NO_RULE, PRICES, Rule
+from decima.schedulers.rule import NO_RULE, PRICES, Rule
 from decima.schedulers.srpt_steps import GIVEN_KEY, KEY_FACTOR, RULE, WORK, choose
 from decima.schedulers.srpt_weights import CLASSES, WEIGHT_PLACES, Constants, searched_weights
 from simulator.cluster.alone import useful_parallelism
@@ -25,7 +25,7 @@ __all__ = ["BY_WORK", "OrderedRule", "Srpt", "TunedSrpt"]
 
 BY_WORK, NO_FACTORS = np.zeros(0), np.zeros((0, 0))
 #: No output of ``choose`` but the decision.
-DECISION_ALONE = np.zeros(0)
+DECISION_ALONE = np.zeros(0, np.int64)
 #: Default number of executors from which on weights have their full effect. With full weights, mean JCTs on 8 executors
 #: are up to 5 % longer than without weights, with a third of them shorter.
 FULL_EFFECT = 50.0
@@ -83,7 +83,7 @@ class Srpt(Scheduler):
         return Decision(stage, limit) if stage >= 0 else last_resort(observation)
 
     def ask(self, observation: Observation) -> Rule:
-        """Return the decision without jitter, each job's limit and each stage's distance from the decision.
+        """Return the decision without jitter, and each job's limit.
 
         A job's limit follows from the price. A job that has reached this limit gets another one: the number of
         executors that find lasting work there. The order is: jobs below their limits, jobs with lasting work, other
@@ -91,11 +91,9 @@ class Srpt(Scheduler):
         """
         if not len(observation.jobs):
             return NO_RULE
-        num_jobs = len(observation.jobs)
-        limits_and_distances = np.full(num_jobs + len(observation.stages), LARGEST_DISTANCE)
-        stage, _, price = self._choose(observation, 0.0, limits_and_distances)
-        limits, distances = limits_and_distances[:num_jobs], limits_and_distances[num_jobs:]
-        return Rule(stage, limits.astype(np.int64), price, distances)
+        limits = np.zeros(len(observation.jobs), np.int64)
+        stage, _, price = self._choose(observation, 0.0, limits)
+        return Rule(stage, limits, price)
 
     def order(self, observation: Observation) -> NDArray[np.float64]:
         """Return the sort key of each live job, float64 [J], least first; empty for the order by remaining work."""
@@ -123,7 +121,7 @@ class Srpt(Scheduler):
         return changes
 
     def _choose(
-        self, observation: Observation, jitter: float, limits_and_distances: NDArray[np.float64]
+        self, observation: Observation, jitter: float, limits: NDArray[np.int64]
     ) -> tuple[int, int, float]:
         """Return stage, limit and price of the decision."""
         if observation.config is not self._config:
@@ -140,7 +138,7 @@ class Srpt(Scheduler):
         chosen: tuple[int, int, float] = choose(
             *(observation.jobs, observation.stages, observation.classes, offer),
             *(self._profiles(observation), self._height_ms(observation)),
-            *(self._changes(observation, jitter), self._rules[classes_matter], limits_and_distances),
+            *(self._changes(observation, jitter), self._rules[classes_matter], limits),
         )
         return chosen
 

@@ -12,8 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.schedulers.rule import (
-    DISTANCE_PER_RANK,
-    LARGEST_DISTANCE,
     PRICES,
     between_prices,
     bounded,
@@ -68,10 +66,8 @@ COVER = record(("executors", np.float64), ("smaller", np.float64))
 #: where classes matter, 1 if the stage is not ready, logarithm of the number of executors that can run it, and negative
 #: time to the job's end, ms. ``LIMIT``: limit of the job.
 GROUP, KEY, UNREADY, COVERED, HEIGHT, LIMIT = range(6)
-#: Groups: jobs below their limits, jobs with lasting work, other jobs, jobs without a stage; stages not to choose.
-BELOW, LASTING, OTHER, NO_STAGE, NONE = range(5)
-#: Distance of a job's other stages from its next stage.
-DISTANCE_IN_JOB = 1.5
+#: Groups: jobs below their limits, jobs with lasting work, other jobs; stages not to choose.
+BELOW, LASTING, OTHER, NONE = range(4)
 #: Mean uncertainty at which the feature ``errors`` is 0.5.
 HALF_ERRORS = 0.2
 #: Most live jobs of a batch for which weights have their full effect; none of the batches of the search had more. With
@@ -169,7 +165,7 @@ class Terms(NamedTuple):
 
 
 @compiled
-def choose(jobs, stages, classes, offer, profiles, height_ms, changes, rules, limits_and_distances):  # type: ignore[no-untyped-def]
+def choose(jobs, stages, classes, offer, profiles, height_ms, changes, rules, limits):  # type: ignore[no-untyped-def]
     """Return the stage that runs next, -1 for none, its job's limit, and the price of executors.
 
     Args:
@@ -179,7 +175,7 @@ def choose(jobs, stages, classes, offer, profiles, height_ms, changes, rules, li
         height_ms: float64 [S], minimum time from the start of each stage to the job's end.
         changes: float64 [3, J] or empty, rows ``GIVEN_KEY`` to ``LIMIT_FACTOR``.
         rules: a row of ``RULE``.
-        limits_and_distances: output, float64 [J + S], see ``Rule``; or empty, for the decision alone.
+        limits: output, int64 [J], see ``Rule``; or empty, for the decision alone.
     """
     source, offered, executor_class, num_executors, last_call, classes_matter = offer
     most = max(num_executors, 1)  # all may have left
@@ -195,11 +191,10 @@ def choose(jobs, stages, classes, offer, profiles, height_ms, changes, rules, li
     terms = terms_of(seen, rule, totals, effects, plans, log_price)
     for job in range(len(jobs)):
         plan_job(job, seen, rule, totals, terms, effects, plans[job])
-    ranks, wants_all = np.empty((len(stages), LIMIT + 1)), len(limits_and_distances) > 0
+    ranks, wants_all = np.empty((len(stages), LIMIT + 1)), len(limits) > 0
     stage = first_stage(seen, rule, terms, effects, cover, plans, wants_all, ranks)
     if wants_all:
-        set_limits(seen, plans, ranks, limits_and_distances[: len(jobs)])
-        set_distances(seen, rule, plans, ranks, limits_and_distances[len(jobs) :])
+        set_limits(seen, plans, ranks, limits)
     price = math.exp(log_price) if rule.has_weights else PRICES[terms.price]
     return stage, int(ranks[stage, LIMIT]) if stage >= 0 else 0, price
 
@@ -673,7 +668,7 @@ def precedes(ranks, first, second):  # type: ignore[no-untyped-def]
     return False
 
 
-# Limits and distances, which policies see.
+# Limits of all jobs.
 
 
 @inner
@@ -690,40 +685,4 @@ def set_limits(seen, plans, ranks, limits):  # type: ignore[no-untyped-def]
             if index == seen.jobs[job].first_stage or precedes(ranks, index, first):
                 first = index
             if ranks[first, GROUP] < NONE:
-                limits[job] = ranks[first, LIMIT]
-
-
-@inner(arrays=True)
-def set_distances(seen, rule, plans, ranks, distances):  # type: ignore[no-untyped-def]
-    """Fill in the distance of each stage from the first one in the order of stages, or of jobs."""
-    if rule.has_weights or seen.classes_matter:
-        measure_ranks(ranks, distances)
-        return
-    job_ranks, of_job = np.zeros((len(plans), LIMIT + 1)), np.full(len(plans), LARGEST_DISTANCE)
-    for job in range(len(plans)):
-        job_ranks[job, GROUP] = NO_STAGE
-        if seen.jobs[job].next_stage >= 0:
-            job_ranks[job, GROUP] = bound_of(plans[job].limit, plans[job].lasting, seen, plans[job])[1]
-        job_ranks[job, KEY] = plans[job].key
-    measure_ranks(job_ranks, of_job)
-    for index in range(len(distances)):
-        job = seen.stages[index].job
-        is_next = index == seen.jobs[job].next_stage
-        distances[index] = min(of_job[job] + (0.0 if is_next else DISTANCE_IN_JOB), LARGEST_DISTANCE)
-
-
-@inner
-def measure_ranks(ranks, distances):  # type: ignore[no-untyped-def]
-    """Fill in the distances of the first rows of ``ranks``; others keep ``LARGEST_DISTANCE``."""
-    distance = 0.0
-    while distance < LARGEST_DISTANCE:
-        best = -1
-        for index in range(len(ranks)):
-            if ranks[index, GROUP] == NONE or distances[index] < LARGEST_DISTANCE:
-                continue
-            if best < 0 or precedes(ranks, index, best):
-                best = index
-        if best < 0:
-            return
-        distances[best] = distance
-        distance += DISTANCE_PER_RANK
+                limits[job] = int(ranks[first, LIMIT])

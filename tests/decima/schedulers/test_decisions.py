@@ -72,12 +72,12 @@ def decisions(name: str) -> list[str]:
             continue
         scheduler = MAKERS[name]()
         scheduler.reset(config)
-        episode, asked = Cluster(config, sequence(uniform=cluster != "classes")), np.zeros(3)
+        episode, asked = Cluster(config, sequence(uniform=cluster != "classes")), np.zeros(2)
         while not episode.done:
             seen = episode.observe()
             if isinstance(scheduler, Srpt):
                 rule = scheduler.ask(seen)
-                asked += rule.limits.sum(), rule.price, rule.distances.sum()
+                asked += rule.limits.sum(), rule.price
             episode.decide(scheduler.decide(seen) if seen.num_schedulable else None)
         answers = " ".join(f"{value:.6g}" for value in asked) if asked.any() else ""
         lines.append(f"{cluster} {name} {episode.record().mean_jct_ms:.3f} {answers}".strip())
