@@ -280,7 +280,7 @@ def test_every_constant_matters() -> None:
             assert [jct_ms(**{name: value / 4}), jct_ms(**{name: 4 * value})] != [plain, plain], name
 
 
-@pytest.mark.parametrize("seed", (0, 2, 3))
+@pytest.mark.parametrize("seed", [0, 2, 3])
 def test_executors_go_to_a_job_below_its_limit_or_rest(seed: int) -> None:
     sequence = random_sequence(np.random.default_rng(seed), max_jobs=12)
     cluster, scheduler = asked(ClusterConfig(8, moving_delay_ms=DELAY_MS), sequence)
