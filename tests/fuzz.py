@@ -116,6 +116,14 @@ POOLS = b"""<?xml version="1.0" encoding="utf-8"?>
 """
 
 
+TENANTS = b"""tenants:
+  etl: {applications: [nightly-*], quota: 6, weight: 2.5, priority: 1, pools: {a: {weight: 2, min_share: 1, quota: 3}}}
+tokens:
+  driver: {secret: 0123456789abcdefgh, tenant: etl, requests_per_second: 50, expires: 2027-12-31}
+  grafana: {secret: 0123456789abcdefghi, role: reader}
+"""
+
+
 def _event_log() -> bytes:
     return "".join(json.dumps(event) + "\n" for event in small_log().events).encode()
 
@@ -471,11 +479,11 @@ KINDS: dict[str, Kind] = {
         "it.csv.gz", lambda: gzip.compress(CARBON, mtime=0), (*BYTES, _inside), (f"compare --carbon it.csv.gz {FEW}",)
     ),
     "pools": Kind("it.xml", lambda: POOLS, (*TEXT, *[_retold] * 4), (f"{SERVE} --policy fair --pools it.xml",)),
-    "tokens": Kind(
-        "it.txt",
-        lambda: b"0123456789abcdefgh etl 5 2027-12-31\n0123456789abcdefghi page - -\n",
+    "tenants": Kind(
+        "it.yaml",
+        lambda: TENANTS,
         (*TEXT, *[_retold] * 4),
-        ("serve --spark unix:absent/s --policy fair --tokens it.txt",),
+        ("serve --spark unix:absent/s --policy fair --slots 8 --tenants it.yaml",),
     ),
     "token": Kind(
         "it.txt",

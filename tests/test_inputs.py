@@ -56,6 +56,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "torch.load(io.BytesIO(data), map_location='cpu', weights_only=True)": CHECKED,
     },
     "decima/service/answering.py": {"pickle.loads(await stream": "messages of this program's other process"},
+    "decima/service/audit.py": {"os.open(self._path, os.O_WRONLY": "a file to write"},
     "decima/service/credentials.py": {"each.load_cert_chain(cert, key": "files that workloads.reading has read before"},
     "decima/service/log.py": {"os.open(path, os.O_WRONLY": "a file to write"},
     "decima/service/page.py": {"_HTML.read_text(": SHIPPED},

@@ -70,11 +70,11 @@ PORT = WholeRange(0, 65535)
 )
 @option("--no-token", FLAG, "Serve drivers without a token.")
 @option(
-    "--tokens FILE",
+    "--tenants FILE.yaml",
     PATH,
-    "File of several tokens instead of one. Each line has a token, a name, requests per second and the last day "
-    "of validity (or -). Page and metrics need a token too.",
-    name="tokens_file",
+    "Tenants with quotas, weights and priorities for --slots, and their access tokens instead of one token. Page "
+    "and metrics need a token too.",
+    name="tenants_file",
 )
 @option(
     "--tls-cert FILE.pem",
@@ -95,6 +95,12 @@ PORT = WholeRange(0, 65535)
 )
 @option("--log-daily", FLAG, "Rename the log when a day of local time has ended, and begin a new one.")
 @option(
+    "--audit FILE.jsonl",
+    PATH,
+    "Append a line to this file for each start and each change of policy, tenants, tokens or certificate.",
+    name="audit_file",
+)
+@option(
     "--metrics PORT", PORT, "Serve metrics for Prometheus on this port, and /healthz and /readyz for probes."
 )
 @option("--http PORT", PORT, "Serve a status page on this port.")
@@ -110,12 +116,13 @@ def serve(
     pools_file: Path | None,
     token_file: Path | None,
     no_token: bool,
-    tokens_file: Path | None,
+    tenants_file: Path | None,
     tls_cert: Path | None,
     tls_key: Path | None,
     log_file: Path | None,
     log_size: int | None,
     log_daily: bool,
+    audit_file: Path | None,
     metrics: int | None,
     http: int | None,
     json_logs: bool,
@@ -125,8 +132,8 @@ def serve(
 
     Spark needs a plugin, see decima spark jar. The plugin asks this service over TCP or a Unix socket for the next
     stages and their numbers of task slots. If the service stops or hangs, Spark continues by itself. Ctrl-C or SIGTERM
-    ends the service; after SIGHUP it opens its log again, for logrotate. After SIGUSR1 it reads policy, tokens and
-    certificate again; it keeps the earlier ones if a file is malformed or the policy cannot decide.
+    ends the service; after SIGHUP it opens its log again, for logrotate. After SIGUSR1 it reads policy, tenants, tokens
+    and certificate again; it keeps the earlier ones if a file is malformed or the policy cannot decide.
     """
     import asyncio
     import contextlib
@@ -153,8 +160,6 @@ def serve(
         raise click.UsageError(f"--spark {address!r}: expected a port or unix:PATH")
     if no_token and token_file is not None:
         raise click.UsageError("--token-file and --no-token exclude each other")
-    if tokens_file is not None and (no_token or token_file is not None):
-        raise click.UsageError("--tokens excludes --token-file and --no-token")
     if log_file is None and (log_size is not None or log_daily):
         raise click.UsageError("--log-size and --log-daily need --log")
     if (tls_cert is None) is not (tls_key is None):
@@ -190,25 +195,33 @@ def serve(
     else:
         past_jobs = History(predictor=predictor_for(fitted, ()))
     certificate = None if tls_cert is None or tls_key is None else (tls_cert, tls_key)
-    one_token = None if no_token or tokens_file is not None else token_file or DEFAULT_TOKEN_FILE
+    has_tokens = tenants_file is not None and not no_token and token_file is None
+    one_token = None if no_token or has_tokens else token_file or DEFAULT_TOKEN_FILE
 
     def ready(where: str) -> None:
         what = f"{spec}, in the shadow" if shadow else spec
         click.echo(f"serving {what} on {where}")
-        if tokens_file is not None:
-            click.echo(f"tokens: {tokens_file}")
-        elif one_token is not None:
+        if tenants_file is not None:
+            click.echo(f"tenants: {tenants_file}")
+        if one_token is not None:
             click.echo(f"token file: {one_token.expanduser()}")
 
     watchers: list[Watcher] = []
     accepted: list[Callable[[Inputs], object]] = []
-    refused: list[Callable[[], object]] = []
+    ended: list[Callable[[Inputs | None, str], object]] = []
     log, probe = None, Probe()
     with logging_to_stderr(json_logs), contextlib.ExitStack() as ends:
         read = partial(
-            read_inputs, spec, one_token, tokens_file, certificate, ends.enter_context(private_folder())
+            read_inputs,
+            *(spec, one_token, tenants_file, certificate, ends.enter_context(private_folder())),
+            has_tokens=has_tokens,
+            has_slots=slots is not None,
         )
         inputs = read()
+        if audit_file is not None:
+            from decima.service.audit import AuditLog
+
+            ended.append(AuditLog(audit_file, spec, inputs).ended)
         tls = readers = None  # ``readers``: tokens of the page and of the metrics
         if certificate is not None or inputs.tokens is not None:
             from decima.service.credentials import Tokens, load_certificate
@@ -234,7 +247,7 @@ def serve(
             watchers.append(counted)
             counted.show_inputs(__version__, spec, inputs)
             accepted.append(partial(counted.show_inputs, __version__, spec))
-            refused.append(counted.reload_failed)
+            ended.append(counted.reload_ended)
             click.echo(f"metrics: {at}")
         beside: Callable[[], AbstractAsyncContextManager[object]] = contextlib.nullcontext
         if http is not None:
@@ -254,10 +267,10 @@ def serve(
             slots=slots,
         )
 
-        def reloaded(new: Inputs | None) -> None:
+        def reloaded(new: Inputs | None, reason: str) -> None:
+            for show in ended:
+                show(new, reason)
             if new is None:
-                for show in refused:
-                    show()
                 return
             if tls is not None and certificate is not None:
                 load_certificate(*certificate, tls)

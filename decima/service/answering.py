@@ -64,8 +64,8 @@ class Relay(Watcher):
         self._stream.write(_packed(kind, *content))
 
     def welcomed(self, driver: Connected) -> None:
-        """Send the first message of a driver, without its token."""
-        self.send("welcomed", driver.number, driver.hello.model_copy(update={"token": ""}))
+        """Send the first message of a driver, without its token, and the driver's tenant."""
+        self.send("welcomed", driver.number, driver.hello.model_copy(update={"token": ""}), driver.tenant)
 
     def asked(self, driver: Connected) -> None:
         """Send the question. Omit it and its answer if the other process has too many unread bytes."""
@@ -180,8 +180,8 @@ class Repeater:
         elif kind == "refused":
             notify(self._watchers, lambda watcher: watcher.refused(*content))
         elif kind == "welcomed":
-            number, hello = content
-            driver = self._drivers[number] = Connected(next(self._numbers), hello)
+            number, hello, tenant = content
+            driver = self._drivers[number] = Connected(next(self._numbers), hello, tenant=tenant)
             notify(self._watchers, lambda watcher: watcher.welcomed(driver))
         elif kind == "asked":
             number, line = content
@@ -250,9 +250,9 @@ class Setup:
     """Picklable parameters of the answering process.
 
     Attributes:
-        make_service: returns the service; its arguments are ``inputs.make_scheduler``, and by name `token`, `tokens`
-            and `watchers`, receivers of events.
-        inputs: policy, tokens and certificate.
+        make_service: returns the service; its arguments are ``inputs.make_scheduler``, and by name `token`, `tokens`,
+            `tenants` and `watchers`, receivers of events.
+        inputs: policy, tokens, tenants and certificate.
         address: see ``listen``.
         host: see ``listen``.
     """
@@ -264,14 +264,14 @@ class Setup:
 
 
 class Reload:
-    """Replaces policy, tokens and certificate of the answering process, which first tries the new policy.
+    """Replaces policy, tenants, tokens and certificate of the answering process, which first tries the new policy.
 
     Args:
         read: reads the files again.
-        ended: called with the new inputs when they are in use, or with None when the earlier ones stay.
+        ended: called with the new inputs when they are in use, or with None and the reason when the earlier ones stay.
     """
 
-    def __init__(self, read: Callable[[], Inputs], ended: Callable[[Inputs | None], None]) -> None:
+    def __init__(self, read: Callable[[], Inputs], ended: Callable[[Inputs | None, str], None]) -> None:
         self._read, self._ended = read, ended
         self._tried: Inputs | None = None
 
@@ -287,15 +287,17 @@ class Reload:
         """Receive the result of the answering process; return the new inputs, None after a failure or without any."""
         tried, self._tried = self._tried, None
         if failure:
-            log.error("nothing is reloaded, policy, tokens and certificate stay as they were: %s", failure)
-            self._ended(None)
+            log.error(
+                "nothing is reloaded, policy, tenants, tokens and certificate stay as they were: %s", failure
+            )
+            self._ended(None, failure)
             return None
         if tried is not None:
             log.info(
-                "reloaded policy, tokens and certificate; SHA-256 of the policy: %s",
+                "reloaded policy, tenants, tokens and certificate; SHA-256 of the policy: %s",
                 tried.policy_sha256 or "-",
             )
-            self._ended(tried)
+            self._ended(tried, "")
         return tried
 
     def abort(self) -> None:
@@ -319,7 +321,7 @@ async def run(
         watchers: receivers of the service's events, in this process.
         beside: returns a context manager that serves the page.
         probe: is connected to the answering process.
-        reload: reads policy, tokens and certificate again.
+        reload: reads policy, tenants, tokens and certificate again.
 
     Raises:
         ServeError: an address is in use or invalid, or the scheduler cannot decide.
@@ -471,7 +473,11 @@ async def _serve(setup: Setup, address: str, channel: socket.socket) -> None:
             gc.collect()
             gc.freeze()
             service = setup.make_service(
-                inputs.make_scheduler, token=inputs.token, tokens=inputs.tokens, watchers=[relay]
+                inputs.make_scheduler,
+                token=inputs.token,
+                tokens=inputs.tokens,
+                tenants=inputs.tenants,
+                watchers=[relay],
             )
             async with listen(service, address, setup.host, tls) as where:
                 relay.send("ready", where)
@@ -511,7 +517,7 @@ async def _obey(
                 load_certificate(
                     *inputs.certificate, tls
                 )  # reads files, which may fail: before anything is replaced
-            service.replace(inputs.make_scheduler, inputs.token, inputs.tokens)
+            service.replace(inputs.make_scheduler, inputs.token, inputs.tokens, inputs.tenants)
             decide = tried
         except asyncio.CancelledError:
             raise

@@ -7,22 +7,30 @@ applications get a new target with their next question, so each application asks
 An executor leaves an application only when it is idle and another application has enough work for it. New executors
 are requested only when slots are free, after executors of another application have left. So there are never more
 executors than slots.
+
+With tenants, slots are first divided between the tenants by priority, quota and weight (``shares``), and the scheduler
+decides within each tenant. An application of a tenant above its share gives executors away when their running tasks
+end, if another tenant has work for them. The executors of a tenant never exceed its quota.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from statistics import median
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from decima.schedulers.rule import LEAVE_MIN_DELAYS, MOVE_MIN_DELAYS
 from decima.service.jobs import LiveJob
 from decima.service.protocol import StateMessage
-from decima.service.snapshot import Choice, Snapshot, cluster_of, take_overruled
+from decima.service.snapshot import Choice, Share, Snapshot, cluster_of, take_overruled
 from simulator.cluster.config import ClusterConfig
 from workloads.arrivals import WorkPrior
+from workloads.attributes import DEFAULT_TENANT
 
 if TYPE_CHECKING:
     from simulator.cluster.episode import DecidesStages
@@ -48,6 +56,7 @@ class _Application:
     """State of one application at its last question. Times are seconds of the clock of ``Applications``.
 
     Attributes:
+        tenant: name of the tenant; empty without tenants.
         target: number of slots assigned to the application.
         first_s: time of the first question.
         raised_s: time of the last increase of ``target``.
@@ -59,6 +68,7 @@ class _Application:
     jobs: Sequence[LiveJob]
     target: int
     first_s: float
+    tenant: str = ""
     raised_s: float = float("-inf")
     worked_s: float = float("-inf")
     gone_s: float | None = None
@@ -107,9 +117,11 @@ class Applications:
         slots: total number of slots.
         clock: returns monotonic time, s.
         prior: distribution of job sizes in history; None without history.
+        tenants: tenant name -> share of the slots; empty: all applications are equal.
 
     Attributes:
         scheduler: the scheduler in use; the service replaces it after a failure.
+        tenants: see the arguments; the service replaces them at a reload.
     """
 
     def __init__(
@@ -118,8 +130,10 @@ class Applications:
         slots: int,
         clock: Callable[[], float] = time.monotonic,
         prior: WorkPrior | None = None,
+        tenants: Mapping[str, Share] | None = None,
     ) -> None:
         self.scheduler = scheduler
+        self.tenants = tenants or {}
         self._slots = slots
         self._clock = clock
         self._prior = prior
@@ -132,11 +146,12 @@ class Applications:
         if left := self._known.get(application):
             left.gone_s = self._clock()
 
-    def target(self, application: str, state: StateMessage, jobs: Sequence[LiveJob]) -> int:
+    def target(self, application: str, state: StateMessage, jobs: Sequence[LiveJob], tenant: str = "") -> int:
         """Return the target number of executors of the asking application.
 
         Args:
             application: Spark's application id.
+            tenant: name of the application's tenant; a tenant without a share in ``tenants`` has the default share.
 
         Raises:
             SchedulingError: the scheduler made an invalid decision.
@@ -147,13 +162,16 @@ class Applications:
         if asked is None:
             asked = self._known[application] = _Application(state, jobs, 0, now_s)
             asked.target = state.slots  # a reconnecting application keeps its executors
-        asked.state, asked.jobs, asked.gone_s = state, jobs, None
+        asked.state, asked.jobs, asked.gone_s, asked.tenant = state, jobs, None, tenant
         if asked.has_work:
             asked.worked_s = now_s
         self._measure()
         if asked.coming and now_s - asked.raised_s > MOST_DELAYS * self._delay_ms / 1000:
             asked.target = state.slots
         gain, loss = self._decide(asked, now_s)
+        of_tenant = [other for other in self._known.values() if other.tenant == tenant]
+        quota = self._share(tenant).quota
+        gain = min(gain, max(quota - sum(other.reserved for other in of_tenant), 0))
         take_overruled(self.scheduler)  # nothing reports them, and the record would grow
         # Take no executor before all requested executors have started: until then their number is uncertain.
         may_lose = not asked.coming and (
@@ -165,8 +183,13 @@ class Applications:
                 asked.raised_s = now_s
         elif loss > gain and may_lose:
             asked.target -= loss - gain
+        # A quota that was lowered, or executors that an application has brought with it.
+        asked.target -= min(max(sum(other.target for other in of_tenant) - quota, 0), asked.target)
         size = max((executor.slots for executor in state.executors), default=1) or 1
         return asked.target // size
+
+    def _share(self, tenant: str) -> Share:
+        return self.tenants.get(tenant) or Share(tenant or DEFAULT_TENANT)
 
     def _forget(self, now_s: float) -> None:
         for name, application in list(self._known.items()):
@@ -200,8 +223,8 @@ class Applications:
         # executors for one moving delay, because its next job often follows soon.
         idle_s = self._delay_ms / 1000
         unused = {
-            id(application): application.idle
-            for application in self._known.values()
+            name: application.idle
+            for name, application in self._known.items()
             if not application.has_work and now_s - application.worked_s > idle_s
         }
         config = cluster_of(self._slots, self._delay_ms, WARMUP_MS)
@@ -213,7 +236,11 @@ class Applications:
         common = max(free, 0) + leaving + sum(unused.values())
         waiting, coming = self._placed(jobs, owner)
         snapshot = Snapshot(config, asking.state.time_ms, jobs, common, waiting, coming, self._prior)
-        snapshot.offer_all(self.scheduler)
+        excess: dict[str, int] = {}
+        if self.tenants:
+            excess = self._offer_to_tenants(snapshot, owner, unused)
+        else:
+            snapshot.offer_all(self.scheduler)
         if not snapshot.choices and not any(any(job.running) for job in jobs) and not sum(coming):
             # No task runs and none would start.
             snapshot.offer_free(self.scheduler, -1, last_call=True)
@@ -222,7 +249,38 @@ class Applications:
         held = [
             sum(job.running) + waits + comes for job, waits, comes in zip(jobs, waiting, coming, strict=True)
         ]
-        return self._shares(snapshot.choices, owner, jobs, held, asking, max(free, 0), leaving, unused)
+        return self._shares(
+            snapshot.choices, owner, jobs, held, asking, max(free, 0), leaving, unused, excess
+        )
+
+    def _offer_to_tenants(
+        self, snapshot: Snapshot, owner: Sequence[_Application], unused: Mapping[str, int]
+    ) -> dict[str, int]:
+        """Offer each tenant its share of the slots.
+
+        Returns:
+            Application id -> number of slots that it can give to tenants below their shares.
+        """
+        from decima.service.shares import offer_to_tenants
+
+        names = sorted({application.tenant for application in self._known.values()})
+        held, kept = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
+        keeps = {name: app.target - unused.get(name, 0) for name, app in self._known.items()}
+        for name, application in self._known.items():
+            held[application.tenant] += keeps[name]
+            if not application.has_work:
+                kept[application.tenant] += keeps[name]  # its next job often follows soon
+        shares = [self._share(name) for name in names]
+        of_job = np.array([names.index(application.tenant) for application in owner])
+        above = offer_to_tenants(
+            snapshot, self.scheduler, shares, of_job, list(held.values()), list(kept.values())
+        )
+        excess = dict(zip(names, above, strict=True))
+        return {
+            name: ceil(excess[application.tenant] * keeps[name] / held[application.tenant])
+            for name, application in self._known.items()
+            if excess[application.tenant]
+        }
 
     def _placed(self, jobs: Sequence[LiveJob], owner: Sequence[_Application]) -> tuple[list[int], list[int]]:
         """Return the numbers of idle executors that each job held last, and of executors moving to each job."""
@@ -254,7 +312,8 @@ class Applications:
         asking: _Application,
         free: int,
         leaving: int,
-        unused: dict[int, int],
+        unused: dict[str, int],
+        excess: dict[str, int],
     ) -> tuple[int, int]:
         """Return the numbers of executors that the decisions give to and take from the asking application."""
         gain = loss = 0
@@ -273,12 +332,12 @@ class Applications:
             gain += now if to is asking else 0
             soon = min(count, leaving)
             leaving, count = leaving - soon, count - soon
-            for application in self._known.values():
-                taken = min(count, unused.get(id(application), 0))
-                if taken:
-                    unused[id(application)] -= taken
+            for takeable in (unused, excess):
+                for name, slots in takeable.items():
+                    taken = min(count, slots)
+                    takeable[name] -= taken
                     count -= taken
-                    loss += taken if application is asking and to is not asking else 0
+                    loss += taken if self._known[name] is asking and to is not asking else 0
         return gain, loss
 
     def _worth(self, choice: Choice, to: _Application, job: LiveJob, held: int) -> int:

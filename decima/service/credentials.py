@@ -20,13 +20,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
+from typing import Literal
 
 from decima.service.service import DeniedError, ServeError
 from workloads.reading import open_regular, read_bytes
-from workloads.texts import number_in
 
 __all__ = [
-    "CHALLENGE", "Token", "Tokens", "certificate_end", "check_request", "load_certificate", "read_tokens",
+    "CHALLENGE", "Role", "Token", "Tokens", "certificate_end", "check_request", "load_certificate", "read_secret",
     "tls_reason",
 ]  # fmt: skip
 
@@ -37,11 +37,19 @@ CHALLENGE = 'Basic realm="decima", charset="UTF-8"'
 log = logging.getLogger("decima.service")
 
 
-def _read_secret(path: Path) -> str:
-    """Return the text of a file of tokens, which only its owner may read; for errors see ``read_tokens``."""
+def read_secret(path: Path) -> str:
+    """Return the text of a file of tokens, which only its owner may read.
+
+    A file of root may be readable by its group, too: so the service cannot write it.
+
+    Raises:
+        ServeError: the file cannot be read, is too large or not text, or other users can read it.
+    """
     try:
         with TextIOWrapper(open_regular(path), encoding="utf-8") as file:
-            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
+            status = os.fstat(file.fileno())
+            forbidden = 0o037 if status.st_uid == 0 != os.geteuid() else 0o077
+            if stat.S_IMODE(status.st_mode) & forbidden:
                 raise ServeError(f"{path}: other users can read this file of tokens: chmod 600 it")
             text = file.read(MOST_IN_FILE + 1)
     except UnicodeDecodeError:
@@ -90,37 +98,18 @@ def certificate_end(cert: Path) -> datetime.datetime:
     """Return the end of validity of the first certificate in a PEM file, UTC.
 
     Raises:
-        ServeError: the file cannot be read, or contains no certificate.
+        ServeError: the file cannot be read, or contains no certificate; or the library ``cryptography`` is missing.
     """
     try:
-        pem = read_bytes(cert, MOST_IN_FILE).decode(errors="replace")
-        begin, end = ssl.PEM_HEADER, ssl.PEM_FOOTER
-        first = pem[pem.index(begin) : pem.index(end) + len(end)]
-        certificate, _ = _der_content(ssl.PEM_cert_to_DER_cert(first))
-        fields, _ = _der_content(certificate)
-        if fields[0] == 0xA0:  # the optional version
-            _, fields = _der_content(fields)
-        for _ in ("serial number", "signature algorithm", "issuer"):
-            _, fields = _der_content(fields)
-        validity, _ = _der_content(fields)
-        _, after = _der_content(validity)
-        text, _ = _der_content(after)
-        # Two digits of the year until 2049, four digits later (RFC 5280, section 4.1.2.5).
-        date_format = "%y%m%d%H%M%SZ" if len(text) == 13 else "%Y%m%d%H%M%SZ"
-        return datetime.datetime.strptime(text.decode(), date_format).replace(tzinfo=datetime.UTC)
+        from cryptography.x509 import load_pem_x509_certificate
+    except ImportError:
+        raise ServeError("--tls-cert needs cryptography: pip install -e '.[serve]'") from None
+    try:
+        return load_pem_x509_certificate(read_bytes(cert, MOST_IN_FILE)).not_valid_after_utc
     except OSError as error:
         raise ServeError(f"{cert}: cannot be read: {error.strerror}") from None
-    except (ValueError, IndexError):
+    except ValueError:
         raise ServeError(f"{cert}: no certificate in PEM") from None
-
-
-def _der_content(data: bytes) -> tuple[bytes, bytes]:
-    """Return the content of the first value in DER, and the bytes after the value."""
-    size, start = data[1], 2
-    if size & 0x80:  # the low bits are the number of bytes of the length
-        start += size & 0x7F
-        size = int.from_bytes(data[2:start], "big")
-    return data[start : start + size], data[start + size :]
 
 
 def tls_reason(error: Exception) -> str:
@@ -133,8 +122,9 @@ def tls_reason(error: Exception) -> str:
 FEWEST_CHARACTERS, MOST_CHARACTERS = 16, 256
 #: Maximum length of a file of tokens, characters, and of a file of certificates or keys, bytes.
 MOST_IN_FILE = 1 << 20
-#: Value of a column without a limit.
-NONE = "-"
+Role = Literal["driver", "reader"]
+#: What a token of each role is valid for.
+_VALID_FOR = {"driver": "drivers", "reader": "page and metrics"}
 
 
 @dataclass(frozen=True)
@@ -146,16 +136,20 @@ class Token:
         digest: SHA-256 of the token's text.
         per_second: maximum number of requests per second.
         expires: last day of validity, UTC; None: the token does not expire.
+        role: whether the token is valid for drivers, or for page and metrics.
+        tenant: name of the tenant for which a driver may speak; None: the token names none.
     """
 
     name: str
     digest: bytes
     per_second: float = math.inf
     expires: datetime.date | None = None
+    role: Role = "driver"
+    tenant: str | None = None
 
     @classmethod
     def of(cls, name: str, secret: str, **limits: object) -> Token:
-        """Return a token with the text ``secret``; ``limits``: ``per_second`` and ``expires``."""
+        """Return a token with the text ``secret``; ``limits``: the other attributes."""
         return cls(name, _digest(secret), **limits)  # type: ignore[arg-type]
 
 
@@ -163,8 +157,10 @@ class Tokens:
     """Checks tokens and counts their requests. Thread-safe.
 
     Args:
+        tokens: tokens of all roles.
         clock: returns monotonic time, s.
         today: returns the current date, UTC.
+        role: role that a token must have.
     """
 
     def __init__(
@@ -172,8 +168,9 @@ class Tokens:
         tokens: Sequence[Token],
         clock: Callable[[], float] = time.monotonic,
         today: Callable[[], datetime.date] = lambda: datetime.datetime.now(datetime.UTC).date(),
+        role: Role = "driver",
     ) -> None:
-        self._tokens = tokens
+        self._tokens, self._role = tokens, role
         self._clock, self._today = clock, today
         self._lock = threading.Lock()
         # Token bucket of each token: number of requests that are still allowed, and time of the last update, s.
@@ -185,10 +182,10 @@ class Tokens:
 
     @classmethod
     def of_readers(cls, token: str, tokens: Tokens | None) -> Tokens | None:
-        """Return the tokens of page and metrics: those of the drivers; None if drivers need none."""
+        """Return the tokens of page and metrics; None if drivers need none. The single ``token`` has both roles."""
         if tokens is not None:
-            return cls(tokens._tokens)
-        return cls([Token.of("the token file", token)]) if token else None
+            return cls(tokens._tokens, role="reader")
+        return cls([Token.of("the token file", token, role="reader")], role="reader") if token else None
 
     def replace(self, other: Tokens) -> None:
         """Accept the tokens of ``other`` from now on; a token in both keeps its counted requests."""
@@ -203,29 +200,31 @@ class Tokens:
         """Return the token with this text, in a time that does not depend on the correct characters.
 
         Raises:
-            DeniedError: the token is unknown or has expired.
+            DeniedError: the token is unknown, has expired or has another role.
         """
         digest = _digest(secret)
         # Compare all tokens, so that the time does not depend on the token's line in the file.
         matching = [token for token in self._tokens if hmac.compare_digest(token.digest, digest)]
         if not matching:
             raise DeniedError(401, "wrong token: none of the service's tokens")
-        self._check_date(matching[0])
+        self._check(matching[0])
         return matching[0]
 
-    def count(self, token: Token) -> None:
-        """Count a request with a token. Bursts of up to one second's requests are allowed.
+    def count(self, token: Token) -> Token:
+        """Count a request with a token, and return the token with its current limits.
+
+        Bursts of up to one second's requests are allowed.
 
         Raises:
-            DeniedError: the token has been removed, has expired or exceeds its rate limit.
+            DeniedError: the token has been removed, has expired, has another role or exceeds its rate limit.
         """
         same = [current for current in self._tokens if current.digest == token.digest]
         if not same:
             raise DeniedError(401, f"the token of {token.name} has been removed")
         [token] = same
-        self._check_date(token)
+        self._check(token)
         if math.isinf(token.per_second):
-            return
+            return token
         with self._lock:
             now_s = self._clock()
             left, then_s = self._left[token.name]
@@ -233,36 +232,13 @@ class Tokens:
             self._left[token.name] = (left - 1 if left >= 1 else left), now_s
         if left < 1:
             raise DeniedError(429, f"more than {token.per_second:g} requests per second of {token.name}")
+        return token
 
-    def _check_date(self, token: Token) -> None:
+    def _check(self, token: Token) -> None:
+        if token.role != self._role:
+            raise DeniedError(403, f"the token of {token.name} is for {_VALID_FOR[token.role]} only")
         if token.expires is not None and self._today() > token.expires:
             raise DeniedError(403, f"the token of {token.name} expired after {token.expires}")
-
-
-def read_tokens(path: Path) -> tuple[Token, ...]:
-    """Read a file of tokens.
-
-    Each line has a token, a name, the maximum number of requests per second and the last day of validity
-    (``YYYY-MM-DD``, UTC), separated by spaces; ``-`` stands for no limit. A line that begins with ``#`` is a comment.
-
-    Raises:
-        ServeError: the file cannot be read, other users can read it, or a line is malformed.
-    """
-    tokens: list[Token] = []
-    for line_number, line in enumerate(_read_secret(path).splitlines(), 1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        try:
-            tokens.append(_parse(line.split()))
-            if len({token.digest for token in tokens}) < len(tokens):
-                raise ValueError("an earlier line has the same token")
-            if len({token.name for token in tokens}) < len(tokens):
-                raise ValueError(f"an earlier line has the same name {tokens[-1].name}")
-        except ValueError as error:
-            raise ServeError(f"{path}: line {line_number}: {error}") from None
-    if not tokens:
-        raise ServeError(f"{path}: no token in this file")
-    return tuple(tokens)
 
 
 def check_request(tokens: Tokens, authorization: str, peer: str, what: str) -> DeniedError | None:
@@ -290,25 +266,6 @@ def check_request(tokens: Tokens, authorization: str, peer: str, what: str) -> D
         log.warning("%s refused at the %s: %s", peer, what, error)
         return error
     return None
-
-
-def _parse(words: Sequence[str]) -> Token:
-    """Return the token of a line. Error messages never quote the token's text."""
-    if len(words) != 4:
-        raise ValueError(f"expected TOKEN NAME REQUESTS-PER-SECOND EXPIRY-DATE, got {len(words)} words")
-    secret, name, rate, day = words
-    if not FEWEST_CHARACTERS <= len(secret) <= MOST_CHARACTERS or not secret.isprintable():
-        raise ValueError(f"expected a token of {FEWEST_CHARACTERS} to {MOST_CHARACTERS} characters")
-    if not name.isprintable():
-        raise ValueError("expected a name of printable characters")
-    per_second = math.inf if rate == NONE else number_in(rate)
-    if not per_second > 0:
-        raise ValueError(f"{rate!r:.60}: expected requests per second, a number above 0, or {NONE}")
-    try:
-        expires = None if day == NONE else datetime.date.fromisoformat(day)
-    except ValueError:
-        raise ValueError(f"{day!r:.60}: expected a date such as 2027-12-31, or {NONE}") from None
-    return Token.of(name, secret, per_second=per_second, expires=expires)
 
 
 def _burst(token: Token) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import ssl
 import threading
@@ -17,7 +18,8 @@ from prometheus_client.registry import Collector
 
 from decima.service.answering import OK, STARTING, Probe
 from decima.service.credentials import CHALLENGE, Tokens, check_request
-from decima.service.service import Connected, ServeError, Watcher, one_line
+from decima.service.service import MOST_APPLICATIONS, Connected, ServeError, Watcher, one_line
+from decima.service.snapshot import NO_QUOTA
 
 if TYPE_CHECKING:
     from decima.service.inputs import Inputs
@@ -27,8 +29,6 @@ __all__ = ["Metrics"]
 
 #: Upper bounds of the histogram buckets of durations, s.
 BUCKETS_S = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-#: Maximum number of application names in labels.
-MOST_APPLICATIONS = 100
 #: Maximum number of open connections; the oldest is closed for a new one.
 MOST_CONNECTIONS = 50
 #: Time limit for a client to send a request, s.
@@ -99,6 +99,19 @@ class Metrics(Watcher):
         self._drivers = Gauge("decima_drivers", "Connected drivers.", registry=registry)
         self._jobs = Gauge("decima_jobs", "Live jobs.", registry=registry)
         self._slots = Gauge("decima_slots", "Task slots of connected drivers.", registry=registry)
+        self._tenant_slots, self._tenant_pending, self._quota = (
+            Gauge(name, text, ["tenant"], registry=registry)
+            for name, text in (
+                ("decima_tenant_slots", "Task slots of a tenant's connected drivers."),
+                ("decima_tenant_pending_tasks", "Tasks of a tenant's ready stages that have not started."),
+                ("decima_tenant_quota_slots", "Quota of a tenant, task slots; infinite without a quota."),
+            )
+        )
+        self._tenant_questions = Counter(
+            "decima_tenant_questions", "Questions answered, by tenant.", ["tenant"], registry=registry
+        )
+        #: Tenant -> number of the connection -> slots and pending tasks.
+        self._by_tenant: dict[str, dict[int, tuple[int, int]]] = {}
         self._live: dict[int, tuple[int, int]] = {}
         self._names: set[str] = set()
         self._certificate: Gauge | None = None
@@ -107,7 +120,10 @@ class Metrics(Watcher):
         """Export the version, the policy's name and digest, and the end of the certificate's validity."""
         self._build.clear()
         self._build.labels(version, one_line(policy), inputs.policy_sha256).set(1)
-        self._reload_ok.set(1)
+        self._quota.clear()
+        for name, share in ({} if inputs.tenants is None else inputs.tenants.shares).items():
+            self._quota.labels(name).set(share.quota if share.quota < NO_QUOTA else math.inf)
+            self._show_tenant(name)
         if inputs.certificate_end is not None:
             if self._certificate is None:
                 self._certificate = Gauge(
@@ -117,9 +133,9 @@ class Metrics(Watcher):
                 )
             self._certificate.set(inputs.certificate_end.timestamp())
 
-    def reload_failed(self) -> None:
-        """Export that the last reload failed."""
-        self._reload_ok.set(0)
+    def reload_ended(self, inputs: Inputs | None, reason: str) -> None:
+        """Export whether the last reload succeeded."""
+        self._reload_ok.set(inputs is not None)
 
     def watch_log(self, log: DecisionLog) -> None:
         """Export whether the live log is written, and its number of lost lines."""
@@ -173,6 +189,8 @@ class Metrics(Watcher):
         self._show(driver.number, (0, 0))
         for counter in (self._late, self._lost, self._fallback, self._skipped):
             counter.labels(self._application(driver))  # exports 0, so that the first increase is seen
+        if driver.tenant:
+            self._show_tenant(driver.tenant)
 
     def answered(self, driver: Connected) -> None:
         """Count a question and its answer."""
@@ -189,6 +207,12 @@ class Metrics(Watcher):
             self._lost.labels(name).inc(missed.lost)
             self._fallback.labels(name).inc(missed.fallback_ms / 1000)
         self._show(driver.number, (len(driver.state.jobs), driver.decided.slots))
+        if driver.tenant:
+            pending = sum(
+                stage.pending for job in driver.state.jobs for stage in job.stages if stage.state == "ready"
+            )
+            self._show_tenant(driver.tenant, driver.number, (driver.decided.slots, pending))
+            self._tenant_questions.labels(driver.tenant).inc()
 
     def skipped(self, driver: Connected, reason: str) -> None:
         """Count a question that was not decided."""
@@ -197,6 +221,8 @@ class Metrics(Watcher):
     def left(self, driver: Connected) -> None:
         """Count a driver that has disconnected."""
         self._show(driver.number, None)
+        if driver.tenant:
+            self._show_tenant(driver.tenant, driver.number)
 
     def refused(self, reason: str) -> None:
         """Count a refused connection."""
@@ -208,6 +234,16 @@ class Metrics(Watcher):
         if len(self._names) < MOST_APPLICATIONS:
             self._names.add(name)
         return name if name in self._names else "other"
+
+    def _show_tenant(self, tenant: str, driver: int = -1, figures: tuple[int, int] | None = None) -> None:
+        """Export the slots and pending tasks of a tenant after those of a driver have changed; None: it has left."""
+        drivers = self._by_tenant.setdefault(tenant, {})
+        drivers.pop(driver, None)
+        if figures is not None:
+            drivers[driver] = figures
+        self._tenant_questions.labels(tenant)  # exports 0, so that the first increase is seen
+        self._tenant_slots.labels(tenant).set(sum(slots for slots, _ in drivers.values()))
+        self._tenant_pending.labels(tenant).set(sum(pending for _, pending in drivers.values()))
 
     def _show(self, driver: int, jobs_and_slots: tuple[int, int] | None) -> None:
         before = self._live.pop(driver, (0, 0))

@@ -38,7 +38,7 @@ from decima.outputs import json_in_html
 from decima.service.credentials import CHALLENGE, Tokens, check_request, load_certificate
 from decima.service.jobs import LiveJob
 from decima.service.protocol import Missed
-from decima.service.service import Connected, ServeError, Watcher, one_line
+from decima.service.service import MOST_APPLICATIONS, Connected, ServeError, Watcher, one_line
 
 if TYPE_CHECKING:
     from decima.service.inputs import Inputs
@@ -47,8 +47,6 @@ __all__ = ["Page"]
 
 #: Maximum numbers of displayed drivers, and for each driver of jobs, stages of a job, executors and decisions.
 MOST_DRIVERS, MOST_JOBS, MOST_STAGES, MOST_EXECUTORS, MOST_DECISIONS = 10, 20, 60, 200, 30
-#: Maximum number of applications whose missed answers are remembered.
-MOST_APPLICATIONS = 1_000
 #: Minimum time between two updates, and maximum time without an update, s.
 MIN_UPDATE_S, KEEPALIVE_S = 0.5, 15.0
 #: Time limit for the web server to stop after the service, s; afterwards its thread ends with the process.

@@ -22,19 +22,19 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from decima.service.budget import TimeBudget
 from decima.service.history import History
 from decima.service.jobs import LiveJob, QuestionError, TrackedJobs, check_question
-from decima.service.protocol import PROTOCOL, Answer, Hello, StageOrder, StateMessage, Welcome
-from decima.service.snapshot import Choice, Snapshot, cluster_of, take_overruled
+from decima.service.protocol import PROTOCOL, Answer, Hello, JobMessage, StageOrder, StateMessage, Welcome
+from decima.service.snapshot import Choice, Share, Snapshot, cluster_of, take_overruled
 from simulator.cluster.config import ClusterConfig
-from workloads.attributes import Tenant
 from workloads.errors import DecimaError
 
 if TYPE_CHECKING:
     from decima.service.credentials import Token, Tokens
+    from decima.service.tenants import Tenants
     from simulator.cluster.episode import DecidesStages
 
 __all__ = [
-    "Connected", "Decided", "Driver", "RefusedError", "Service", "Watcher", "first_error", "free_slots",
-    "notify", "one_line",
+    "MOST_APPLICATIONS", "Connected", "Decided", "Driver", "RefusedError", "Service", "Watcher", "first_error",
+    "free_slots", "notify", "one_line",
 ]  # fmt: skip
 
 
@@ -69,8 +69,8 @@ class Driver:
         numbers: iterator of job numbers; shared by drivers that share executors.
         ready_ranks: iterator of the stages' ready ranks; shared by drivers that share executors.
         moving_delay_ms: delay of an executor that changes jobs, ms; almost 0 within one application.
-        pools: pool name -> weight and minimum share, which hold under any scheduler. A missing pool has weight 1 and
-            no minimum share. By default pools have no shares.
+        pools: pool name -> share, which holds under any scheduler. A missing pool has the default share. By default
+            pools have no shares.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Driver:
         numbers: Iterator[int],
         ready_ranks: Iterator[int],
         moving_delay_ms: float = 0.0,
-        pools: Mapping[str, Tenant] | None = None,
+        pools: Mapping[str, Share] | None = None,
     ) -> None:
         self.scheduler = scheduler
         self.live = TrackedJobs(history, numbers, ready_ranks)
@@ -114,7 +114,7 @@ class Driver:
         snapshot = Snapshot(config, state.time_ms, jobs, *free, prior=prior, known_pools=self._pools)
         released = None
         if self._pools:
-            from decima.service.pools import decide_in_pools
+            from decima.service.shares import decide_in_pools
 
             released = decide_in_pools(snapshot, self.scheduler)
         if released is None:
@@ -187,6 +187,8 @@ def _answer(snapshot: Snapshot, seq: int, released: Sequence[int] | None = None)
 #: Number of a question in its line; quotes inside of names are escaped.
 _SEQ = re.compile(rb'(?<!\\)"seq"\s*:\s*(\d{1,9})\b')
 _HELLO, _STATE = TypeAdapter(Hello), TypeAdapter(StateMessage)
+#: Maximum number of applications that metrics and page tell apart.
+MOST_APPLICATIONS = 1_000
 #: Maximum lengths of a field path and of a text that a reason quotes, characters.
 SHOWN, MOST_SHOWN = 200, 1_000
 
@@ -210,7 +212,8 @@ class DeniedError(DecimaError, PermissionError):
     """A token is refused. The message is one line and begins with the HTTP status.
 
     Attributes:
-        status: HTTP status: 401 for an unknown token, 403 for an expired one, 429 for too many requests.
+        status: HTTP status: 401 for an unknown token, 403 for an expired token, another role or another tenant's
+            application, 429 for too many requests.
     """
 
     def __init__(self, status: int, reason: str) -> None:
@@ -239,7 +242,8 @@ class Connected:
         reason: why the last question was not decided; empty if it was decided.
         start_s, start_cpu_s: time, and CPU time of the thread, when the last question arrived, s.
         unknown: name of the first unknown field in a message; empty if there was none.
-        token: the driver's access token, if the service has a file of tokens.
+        token: the driver's access token, if the service has several tokens.
+        tenant: name of the driver's tenant; empty if the service has no tenants.
     """
 
     number: int
@@ -256,6 +260,7 @@ class Connected:
     start_cpu_s: float = 0.0
     unknown: str = ""
     token: Token | None = None
+    tenant: str = ""
 
 
 class Watcher:
@@ -290,8 +295,8 @@ class Service:
         make_scheduler: returns a new scheduler for each driver.
         token: secret that drivers must send; empty: drivers need none.
         tokens: access tokens with limits, instead of ``token``.
-        pools: pool name -> weight and minimum share, which hold under any scheduler; by default the pools that a
-            driver reports.
+        pools: pool name -> share, which holds under any scheduler; by default the pools that a driver reports.
+        tenants: tenants of the drivers, with their shares of ``slots`` and their pools; None: all drivers are equal.
         shadow: whether drivers ignore the answers and keep Spark's own order.
         moving_delay_ms: delay of an executor that changes jobs within an application, ms.
         slots: number of slots shared by applications; None: executors stay in their application.
@@ -305,10 +310,11 @@ class Service:
         *,
         token: str = "",
         tokens: Tokens | None = None,
-        pools: Mapping[str, Tenant] | None = None,
+        pools: Mapping[str, Share] | None = None,
         shadow: bool = False,
         moving_delay_ms: float = 0.0,
         slots: int | None = None,
+        tenants: Tenants | None = None,
         watchers: Sequence[Watcher] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -317,6 +323,7 @@ class Service:
         if self._history.predictor is not None:
             self._history.predictor.warm_up()
         self._token, self._tokens = token.encode(), tokens
+        self._tenants = tenants
         self._shadow = shadow
         self._pools = pools
         self._moving_delay_ms = moving_delay_ms
@@ -325,7 +332,8 @@ class Service:
         if slots is not None:
             from decima.service.applications import Applications
 
-            self._applications = Applications(make_scheduler(), slots, clock, self._history.prior)
+            shares = None if tenants is None else tenants.shares
+            self._applications = Applications(make_scheduler(), slots, clock, self._history.prior, shares)
         self._drivers: dict[int, Driver] = {}
         self._budget = TimeBudget(clock)
         self._connections = itertools.count(1)
@@ -335,8 +343,8 @@ class Service:
         """Check a driver's first message and connect the driver.
 
         Raises:
-            RefusedError: the message is malformed or of another protocol version, or its token is wrong, has expired
-                or has made too many requests.
+            RefusedError: the message is malformed or of another protocol version, or its token is wrong, has expired,
+                has made too many requests or is not valid for the application.
         """
         if other := _other_protocol(line):
             raise RefusedError(other)
@@ -344,33 +352,52 @@ class Service:
             hello, unknown = _parse(_HELLO, line, "")
         except ValidationError as error:
             raise RefusedError(f"no hello: {first_error(error)}") from None
-        self._check_token(hello)
         token = None
         if self._tokens is not None:
             try:
                 token = self._tokens.find(hello.token)
-                self._tokens.count(token)
             except DeniedError as error:
                 raise RefusedError(str(error)) from None
         connected = Connected(next(self._connections), hello, token=token)
+        connected.tenant = self._admit(connected)
         self._note(connected, unknown)
-        self._drivers[connected.number] = self._new_driver(hello)
+        self._drivers[connected.number] = self._new_driver(connected)
         notify(self._watchers, lambda watcher: watcher.welcomed(connected))
         return connected, Welcome(shadow=self._shadow)
 
-    def _check_token(self, hello: Hello) -> None:
+    def _admit(self, connected: Connected) -> str:
+        """Check the driver's token, count a request, and return the driver's tenant.
+
+        Raises:
+            RefusedError: the token is wrong, has expired, has made too many requests or is not valid for the
+                application.
+        """
+        hello = connected.hello
         if not hmac.compare_digest(hello.token.encode(errors="replace"), self._token) and self._token:
             raise RefusedError("wrong token: the driver needs the token of the service's token file")
+        try:
+            if self._tokens is not None and connected.token is not None:
+                connected.token = self._tokens.count(connected.token)
+            return "" if self._tenants is None else self._tenants.tenant_of(hello, connected.token)
+        except DeniedError as error:
+            raise RefusedError(str(error)) from None
 
-    def replace(self, make_scheduler: Callable[[], DecidesStages], token: str, tokens: Tokens | None) -> None:
-        """Use another policy and other tokens, also for connected drivers: see the parameters of the class."""
-        self._make_scheduler, self._token = make_scheduler, token.encode()
+    def replace(
+        self,
+        make_scheduler: Callable[[], DecidesStages],
+        token: str,
+        tokens: Tokens | None,
+        tenants: Tenants | None = None,
+    ) -> None:
+        """Use another policy, other tokens and tenants, also for connected drivers; see the arguments of the class."""
+        self._make_scheduler, self._token, self._tenants = make_scheduler, token.encode(), tenants
         if self._tokens is not None and tokens is not None:
             self._tokens.replace(tokens)
         for driver in self._drivers.values():
             driver.replace(make_scheduler())
         if self._applications is not None:
             self._applications.scheduler = make_scheduler()
+            self._applications.tenants = {} if tenants is None else tenants.shares
 
     def answer(self, connected: Connected, line: bytes) -> Answer:
         """Answer a question. The answer keeps Spark's own order if the scheduler fails or the time budget is used up.
@@ -378,16 +405,12 @@ class Service:
         The caller sends the answer, then calls ``answered``.
 
         Raises:
-            RefusedError: the question is malformed, out of order or inconsistent, or its token has expired or has made
-                too many requests.
+            RefusedError: the question is malformed, out of order or inconsistent, or its token has expired, has been
+                removed or has made too many requests, or the application belongs to another tenant since a reload.
         """
-        self._check_token(connected.hello)  # the token may have been replaced
         connected.start_s, connected.start_cpu_s = time.perf_counter(), time.thread_time()
-        if self._tokens is not None and connected.token is not None:
-            try:
-                self._tokens.count(connected.token)
-            except DeniedError as error:
-                raise RefusedError(str(error)) from None
+        if (tenant := self._admit(connected)) != connected.tenant:
+            raise RefusedError(f"the application belongs to tenant {tenant} now: connect again")
         connected.line, connected.reason = line, ""
         # A question that is not decided is not parsed either, which would take a part of the saved time.
         if (reason := self._budget.check(connected.number, len(line))) and (number := _SEQ.search(line)):
@@ -407,12 +430,16 @@ class Service:
         if state.seq <= connected.seq:
             raise RefusedError(f"question {state.seq} comes after question {connected.seq}")
         self._note(connected, unknown)
+        if self._tenants is not None and (pools := self._tenants.pools_of(connected.tenant)) is not None:
+            state = state.model_copy(update={"jobs": tuple(_in_pools(job, pools) for job in state.jobs)})
         connected.seq, connected.state = state.seq, state
         notify(self._watchers, lambda watcher: watcher.asked(connected))
         try:
             decided = self._drivers[connected.number].decide(state)
             if self._applications is not None and connected.hello.moves_executors:
-                target = self._applications.target(connected.hello.application, state, decided.jobs)
+                target = self._applications.target(
+                    connected.hello.application, state, decided.jobs, connected.tenant
+                )
                 decided = replace(decided, answer=decided.answer.model_copy(update={"executors": target}))
         except QuestionError as error:
             raise RefusedError(f"question {state.seq}: {error}") from None
@@ -454,15 +481,18 @@ class Service:
             exc_info=None if connected.failures else error,  # one traceback per connection
         )  # fmt: skip
         connected.failures += 1
-        self._drivers[connected.number] = self._new_driver(hello)
+        self._drivers[connected.number] = self._new_driver(connected)
         if self._applications is not None:
             self._applications.scheduler = self._make_scheduler()
         return Decided(Answer(seq=state.seq), (), (), state.slots, failure=failure)
 
-    def _new_driver(self, hello: Hello) -> Driver:
+    def _new_driver(self, connected: Connected) -> Driver:
         pools = self._pools
+        if self._tenants is not None and (declared := self._tenants.pools_of(connected.tenant)) is not None:
+            pools = declared
         if pools is None:
-            pools = {pool.name: Tenant(pool.name, pool.weight, pool.min_share) for pool in hello.pools}
+            reported = connected.hello.pools
+            pools = {pool.name: Share(pool.name, pool.weight, pool.min_share) for pool in reported}
         scheduler = self._make_scheduler()
         return Driver(scheduler, self._history, self._jobs, self._ready_ranks, self._moving_delay_ms, pools)
 
@@ -489,6 +519,11 @@ class Service:
     def refuse(self, reason: str) -> None:
         """Notify watchers of a refusal."""
         notify(self._watchers, lambda watcher: watcher.refused(reason))
+
+
+def _in_pools(job: JobMessage, pools: Mapping[str, Share]) -> JobMessage:
+    """Return the message about a job without its pool, if the pool is none of its tenant's pools."""
+    return job if job.pool is None or job.pool in pools else job.model_copy(update={"pool": None})
 
 
 def notify(watchers: Sequence[Watcher], event: Callable[[Watcher], None]) -> None:

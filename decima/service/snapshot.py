@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from operator import mul
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,7 +28,24 @@ if TYPE_CHECKING:
     from simulator.cluster.episode import DecidesStages
     from simulator.cluster.log import Overruled
 
-__all__ = ["Choice", "Snapshot", "cluster_of", "take_overruled"]
+__all__ = ["Choice", "Share", "Snapshot", "cluster_of", "take_overruled"]
+
+#: Quota of a pool or tenant without a quota, slots.
+NO_QUOTA = 10**9
+
+
+@dataclass(frozen=True)
+class Share(Tenant):
+    """Entitlement of a Spark pool in an application, or of a tenant on a cluster that applications share.
+
+    Args:
+        quota: maximum number of slots.
+        priority: a higher one gets slots first; only those with the same priority share by ``min_share`` and
+            ``weight``.
+    """
+
+    quota: int = NO_QUOTA
+    priority: int = 0
 
 
 class Choice(NamedTuple):
@@ -66,7 +84,7 @@ class Snapshot:
         waiting: number of free executors of each live job.
         coming: number of executors that are moving to each live job; by default 0.
         prior: distribution of job sizes; None if unknown.
-        known_pools: pool name -> weight and minimum share.
+        known_pools: pool name -> share.
 
     Attributes:
         tenants: pools of the live jobs, in order of their names; empty if no pool is known or named by a job.
@@ -84,7 +102,7 @@ class Snapshot:
         waiting: Sequence[int],
         coming: Sequence[int] | None = None,
         prior: WorkPrior | None = None,
-        known_pools: Mapping[str, Tenant] | None = None,
+        known_pools: Mapping[str, Share] | None = None,
     ) -> None:
         self._prior = prior
         self.config, self.time_ms, self.jobs = config, time_ms, jobs
@@ -104,7 +122,7 @@ class Snapshot:
         pools_known = known_pools or {}
         has_pools = bool(pools_known) or any(job.message.pool for job in jobs)
         names = sorted(set(pools)) if has_pools else ()
-        self.tenants = tuple(pools_known.get(name, Tenant(name)) for name in names)
+        self.tenants = tuple(pools_known.get(name, Share(name)) for name in names)
         tenant_index = {tenant.name: index for index, tenant in enumerate(self.tenants)}
         self.tenant = [tenant_index.get(pool, 0) for pool in pools]
         self._job_rows = np.zeros(len(jobs), dtype=JOB)
@@ -171,19 +189,28 @@ class Snapshot:
             for ready, pending, committed in zip(job.ready, job.pending, self.committed[place], strict=True)
         )
 
-    def offer_all(self, scheduler: DecidesStages) -> None:
+    def demand(self, place: int) -> int:
+        """Return the number of executors that a job can use: running, committed, and in schedulable stages."""
+        rows = self._stage_rows[self._first[place] : self._first[place + 1]]
+        unclaimed = int(rows["unclaimed_tasks"][rows["schedulable"] == 1].sum())
+        return sum(self.jobs[place].running) + sum(self.committed[place]) + unclaimed
+
+    def offer_all(self, scheduler: DecidesStages, jobs: Sequence[int] | None = None) -> None:
         """Offer all free executors to a scheduler, source by source.
 
         The order is: idle executors of jobs with a ready stage, executors outside live jobs, idle executors of other
         jobs. Those of other jobs are offered only if they outnumber the unclaimed tasks that they wait for.
 
+        Args:
+            jobs: jobs whose idle executors are offered; None: all jobs, and executors outside live jobs.
+
         Raises:
             SchedulingError: the scheduler made an invalid decision.
         """
-        idle = [index for index, count in enumerate(self.waiting) if count]
+        idle = [index for index in (range(len(self.jobs)) if jobs is None else jobs) if self.waiting[index]]
         with_stage = [index for index in idle if self._has_open_stage(index)]
         without_stage = [index for index in idle if index not in with_stage]
-        for source in (*with_stage, -1, *without_stage):
+        for source in (*with_stage, *(() if jobs is not None else (-1,)), *without_stage):
             if source not in without_stage or self._free(source) > self._awaited(source):
                 self.offer_free(scheduler, source)
 

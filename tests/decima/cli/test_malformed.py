@@ -173,7 +173,9 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], tuple[str, ...]]] = {
         ),
     ),
     "token": ("token", lambda: b"secret", ("serve --spark unix:s --token-file token",)),
-    "tokens": ("tokens", lambda: b"0123456789abcdefg etl 5 -\n", ("serve --spark unix:s --tokens tokens",)),
+    "tenants": (
+        "it.yaml", lambda: b"tokens: {a: {secret: 0123456789abcdefg}}", ("serve --spark unix:s --tenants it.yaml",)
+    ),
     "certificate": (
         "it.pem", lambda: b"-----BEGIN CERTIFICATE-----\n", (f"{SERVE} --tls-cert it.pem --tls-key other.pem",)
     ),

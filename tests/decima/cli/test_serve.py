@@ -22,7 +22,9 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, str, str]]:
     async def run(setup: Any, ready: Any, watchers: Any, beside: Any, probe: Any, reload: Any) -> None:
         setup = pickle.loads(pickle.dumps(setup))
         inputs = setup.inputs
-        service = setup.make_service(inputs.make_scheduler, token=inputs.token, tokens=inputs.tokens)
+        service = setup.make_service(
+            inputs.make_scheduler, token=inputs.token, tokens=inputs.tokens, tenants=inputs.tenants
+        )
         calls.append((service, setup.address, setup.host))
         async with beside():
             ready("HERE")
@@ -62,17 +64,19 @@ def test_where_a_driver_can_connect_is_taken(served: list[tuple[Any, str, str]],
     assert served[0][1] == address
 
 
-def test_a_file_of_tokens_stands_in_for_the_token(served: list[tuple[Any, str, str]], tmp_path: Path) -> None:
-    tokens = tmp_path / "tokens"
-    tokens.write_text("0123456789abcdef etl 10 2099-12-31\n")
-    tokens.chmod(0o600)
-    assert serve("--policy", "fifo", "--tokens", str(tokens)).stdout == (f"serving fifo on HERE\ntokens: {tokens}\n")
-    assert served[0][0]._tokens.find("0123456789abcdef").name == "etl"
-    assert_one_line_error(
-        serve("--policy", "fifo", "--tokens", str(tokens), "--no-token"),
-        "--tokens excludes --token-file and --no-token",
+def test_tokens_of_tenants_stand_in_for_the_token(served: list[tuple[Any, str, str]], tmp_path: Path) -> None:
+    tenants = tmp_path / "tenants.yaml"
+    tenants.write_text("tokens: {etl: {secret: 0123456789abcdefg}}")
+    tenants.chmod(0o600)
+    assert serve("--policy", "fifo", "--tenants", str(tenants)).stdout == (
+        f"tenants: {tenants}\n".join(("serving fifo on HERE\n", ""))
     )
-    assert_one_line_error(serve("--policy", "fifo", "--tokens", str(tmp_path / "no")), "cannot be read")
+    assert served[0][0]._tokens.find("0123456789abcdefg").name == "etl"
+    assert_one_line_error(
+        serve("--policy", "fifo", "--tenants", str(tenants), "--no-token"),
+        f"{tenants}: tokens: not together with --token-file and --no-token",
+    )
+    assert_one_line_error(serve("--policy", "fifo", "--tenants", str(tmp_path / "no")), "cannot be read")
     assert len(served) == 1
 
 

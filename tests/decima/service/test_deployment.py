@@ -6,6 +6,8 @@ import os
 import re
 import shutil
 import subprocess
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,74 +21,100 @@ from decima.service.inputs import Inputs
 from decima.service.log import DecisionLog
 from decima.service.metrics import Metrics
 from decima.service.service import Connected
+from decima.service.tenants import Tenants
 from tests.cases import cases
 from tests.decima.service.serving import a_hello
 
 KUBERNETES = Path(__file__).parents[3] / "docs" / "kubernetes"
-FILES = ("decima.yaml", "decima-alerts.yaml", "spark-driver.yaml")
 VERSION = "1.30"
 #: Resources whose schema is not part of Kubernetes.
 CUSTOM = ("PodMonitor", "PrometheusRule")
+needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl, with its kustomize")
+
+Manifests = dict[str, dict[str, Any]]
 
 
-def resources(*files: str) -> list[dict[str, Any]]:
-    return [each for file in files for each in yaml.safe_load_all((KUBERNETES / file).read_text())]
+@cache
+def built(folder: str) -> Manifests:
+    """Return the resources that Kustomize builds from a folder, by kind."""
+    command = ["kubectl", "kustomize", str(KUBERNETES / folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    resources = list(yaml.safe_load_all(done.stdout))
+    by_kind = {each["kind"]: each for each in resources}
+    assert len(by_kind) == len(resources)
+    return by_kind
 
 
-def one(kind: str) -> dict[str, Any]:
-    [found] = [each for each in resources(*FILES) if each["kind"] == kind]
-    return found
-
-
-@pytest.mark.parametrize("file", FILES)
-def test_manifests_match_the_schema_of_kubernetes(file: str) -> None:
+@needs_kubectl
+@pytest.mark.parametrize("folder", ["base", "in-charge"])
+def test_manifests_match_the_schema_of_kubernetes(folder: str) -> None:
     """Unknown and misspelt fields are errors."""
     kubernetes_validate = pytest.importorskip("kubernetes_validate")
-    for resource in resources(file):
-        if resource["kind"] not in CUSTOM:
-            kubernetes_validate.validate(resource, VERSION, strict=True)
-            with pytest.raises(kubernetes_validate.ValidationError):
-                kubernetes_validate.validate({**resource, "unknown": 1}, VERSION, strict=True)
+    kinds = {"Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy", "ServiceAccount", "Role", "RoleBinding"}
+    assert built(folder).keys() == kinds | set(CUSTOM)
+    for kind in kinds:
+        resource = built(folder)[kind]
+        assert resource["metadata"]["namespace"] == "spark"
+        kubernetes_validate.validate(resource, VERSION, strict=True)
+        with pytest.raises(kubernetes_validate.ValidationError):
+            kubernetes_validate.validate({**resource, "unknown": 1}, VERSION, strict=True)
 
 
+@needs_kubectl
 def test_names_refer_to_what_exists() -> None:
-    """Labels select the pods of the Deployment; ports, volumes, Secret and account exist."""
-    pod = one("Deployment")["spec"]["template"]
+    """Labels select the pods of the Deployment; ports, volumes and account exist; the image is given by its digest."""
+    manifests = built("base")
+    pod = manifests["Deployment"]["spec"]["template"]
     labels = pod["metadata"]["labels"]
     [container] = pod["spec"]["containers"]
+    assert re.fullmatch(r"\S+/decima@sha256:[0-9a-f]{64}", container["image"])
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     selectors = (
-        one("Deployment")["spec"]["selector"]["matchLabels"],
-        one("Service")["spec"]["selector"],
-        one("NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
-        one("PodMonitor")["spec"]["selector"]["matchLabels"],
+        manifests["Deployment"]["spec"]["selector"]["matchLabels"],
+        manifests["Service"]["spec"]["selector"],
+        manifests["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"],
+        manifests["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"],
+        manifests["PodMonitor"]["spec"]["selector"]["matchLabels"],
     )
     assert all(selector.items() <= labels.items() for selector in selectors)
-    assert {port["targetPort"] for port in one("Service")["spec"]["ports"]} <= ports.keys()
-    assert {each["port"] for each in one("PodMonitor")["spec"]["podMetricsEndpoints"]} <= ports.keys()
-    allowed = [port["port"] for rule in one("NetworkPolicy")["spec"]["ingress"] for port in rule["ports"]]
+    assert {port["targetPort"] for port in manifests["Service"]["spec"]["ports"]} <= ports.keys()
+    [scraped] = manifests["PodMonitor"]["spec"]["podMetricsEndpoints"]
+    assert scraped["port"] in ports
+    allowed = [port["port"] for rule in manifests["NetworkPolicy"]["spec"]["ingress"] for port in rule["ports"]]
     assert sorted(allowed) == sorted(ports)
-    volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
-    assert volumes["secret"]["secret"]["secretName"] == one("Secret")["metadata"]["name"]
-    for each in (*pod["spec"]["initContainers"], container):
-        assert {mount["name"] for mount in each["volumeMounts"]} <= volumes.keys()
-    binding = one("RoleBinding")
-    assert binding["roleRef"]["name"] == one("Role")["metadata"]["name"]
-    assert binding["subjects"][0]["name"] == one("ServiceAccount")["metadata"]["name"]
+    volumes = {volume["name"] for volume in pod["spec"]["volumes"]}
+    assert volumes == {mount["name"] for mount in container["volumeMounts"]}
+    secrets = {volume["secret"]["secretName"] for volume in pod["spec"]["volumes"] if "secret" in volume}
+    secrets |= {scraped["tlsConfig"]["ca"]["secret"]["name"], scraped["authorization"]["credentials"]["name"]}
+    comment = (KUBERNETES / "base" / "kustomization.yaml").read_text().partition("apiVersion")[0]
+    assert secrets == set(re.findall(r"decima-\w+", comment))
+    binding = manifests["RoleBinding"]
+    assert binding["roleRef"]["name"] == manifests["Role"]["metadata"]["name"]
+    assert binding["subjects"][0]["name"] == manifests["ServiceAccount"]["metadata"]["name"]
 
 
-def test_the_arguments_are_those_of_the_command() -> None:
-    [container] = one("Deployment")["spec"]["template"]["spec"]["containers"]
-    context = serve.make_context("serve", list(container["args"]))
-    assert str(context.params["token_file"]) == "/run/decima/token"
+@needs_kubectl
+@cases("folder, shadow, slots", ("base", True, None), ("in-charge", False, 8))
+def test_the_arguments_are_those_of_the_command(folder: str, shadow: bool, slots: int | None) -> None:
+    """The overlay differs from the base only in the arguments."""
+    [container] = built(folder)["Deployment"]["spec"]["template"]["spec"]["containers"]
+    params = serve.make_context("serve", list(container["args"])).params
+    assert (params["shadow"], params["slots"]) == (shadow, slots)
+    mounts = [Path(mount["mountPath"]) for mount in container["volumeMounts"]]
+    assert all(params[name].parent in mounts for name in ("tenants_file", "tls_cert", "tls_key"))
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-    assert (context.params["address"], context.params["metrics"]) == (str(ports["spark"]), ports["metrics"])
+    assert (params["address"], params["metrics"]) == (str(ports["spark"]), ports["metrics"])
     paths = {name: container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")}
-    assert {name: (get["path"], get["port"]) for name, get in paths.items()} == {
-        "startup": ("/readyz", "metrics"),
-        "liveness": ("/healthz", "metrics"),
-        "readiness": ("/readyz", "metrics"),
+    assert {name: (get["path"], get["port"], get["scheme"]) for name, get in paths.items()} == {
+        "startup": ("/readyz", "metrics", "HTTPS"),
+        "liveness": ("/healthz", "metrics", "HTTPS"),
+        "readiness": ("/readyz", "metrics", "HTTPS"),
     }
+    deployment = deepcopy(built(folder)["Deployment"])
+    deployment["spec"]["template"]["spec"]["containers"][0]["args"] = built("base")["Deployment"]["spec"]["template"][
+        "spec"
+    ]["containers"][0]["args"]
+    assert {**built(folder), "Deployment": deployment} == built("base")
 
 
 FOLDER = Path(__file__).parents[3] / "docs" / "monitoring"
@@ -98,7 +126,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """Names of all time series of the service."""
     metrics = Metrics()
     metrics.welcomed(Connected(1, a_hello()))
-    metrics.show_inputs("1", "fifo", Inputs(Srpt, certificate_end=datetime.datetime.now(datetime.UTC)))
+    tenants = Tenants.model_validate({"tenants": {"etl": {"quota": 1}}})
+    metrics.show_inputs("1", "fifo", Inputs(Srpt, tenants=tenants, certificate_end=datetime.datetime.now(datetime.UTC)))
     metrics.watch_log(DecisionLog(tmp_path_factory.mktemp("log") / "log.jsonl", "fifo"))
     lines = generate_latest(metrics.registry).decode().splitlines()
     return {re.split(r"[{ ]", line)[0] for line in lines if line and not line.startswith("#")}
@@ -129,7 +158,8 @@ def test_metrics_of_board_and_alerts_are_exported(exported: set[str]) -> None:
 
 
 def test_the_rules_for_the_operator_of_kubernetes_are_the_same() -> None:
-    assert one("PrometheusRule")["spec"] == yaml.safe_load((FOLDER / "decima-alerts.yml").read_text())
+    rules = yaml.safe_load((KUBERNETES / "base" / "alerts.yaml").read_text())
+    assert rules["spec"] == yaml.safe_load((FOLDER / "decima-alerts.yml").read_text())
 
 
 UNIT = FOLDER.parent / "systemd" / "decima.service"

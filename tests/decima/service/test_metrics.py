@@ -12,9 +12,9 @@ import pytest
 from decima.service import metrics, page
 from decima.service.answering import Probe
 from decima.service.credentials import Token, Tokens
-from decima.service.metrics import MOST_APPLICATIONS, Metrics
+from decima.service.metrics import Metrics
 from decima.service.protocol import Answer, JobMessage, Missed
-from decima.service.service import Connected, Decided
+from decima.service.service import MOST_APPLICATIONS, Connected, Decided
 from decima.service.snapshot import Choice
 from tests.cases import cases
 from tests.decima.service.serving import a_hello, a_job, a_stage, a_state, listening

@@ -9,16 +9,17 @@ import pytest
 
 from decima.registry import make_scheduler
 from decima.schedulers.guarded import Guarded
-from decima.service.pools import Pools, PoolsError, divide, read_pools
+from decima.service.pools import Pools, PoolsError, read_pools
 from decima.service.protocol import Answer, JobMessage, StateMessage
 from decima.service.service import Driver, Service
+from decima.service.shares import divide
+from decima.service.snapshot import Share
 from tests.cases import cases
 from tests.decima.service.scripted_spark import ScriptedSpark
 from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors, serving
 from tests.decima.service.test_driver import PROFILES, SLOTS, arriving, driver
 from tests.refusal import one_line
 from workloads.arrivals import poisson_arrivals
-from workloads.attributes import Tenant
 
 SPARK = """<?xml version="1.0"?>
 <!-- as in Spark's documentation -->
@@ -41,7 +42,7 @@ def read(folder: Path, text: str) -> Pools:
 
 def test_files_of_pools(tmp_path: Path) -> None:
     assert read(tmp_path, SPARK) == Pools(
-        {"production": Tenant("production", 1.0, 2), "test": Tenant("test", 2.0, 3), "r&d": Tenant("r&d", 1.0, 0)},
+        {"production": Share("production", 1.0, 2), "test": Share("test", 2.0, 3), "r&d": Share("r&d", 1.0, 0)},
         ("production",),
     )
     with pytest.raises(PoolsError, match="No such file"):
@@ -84,7 +85,7 @@ def test_fair_pools_keeps_weights_and_minimum_shares(
     weight: float | None, min_share: int, slots: dict[int, int]
 ) -> None:
     """Two pools have more tasks than the eight free slots."""
-    known = None if weight is None else {"b": Tenant("b", weight, min_share)}
+    known = None if weight is None else {"b": Share("b", weight, min_share)}
     service = Service(lambda: make_scheduler("fair-pools"), pools=known)
     assert slots_of(ask(service, *two_jobs(), free=8)) == slots
 
@@ -115,7 +116,7 @@ def two_jobs(running: int = 0) -> tuple[JobMessage, JobMessage]:
 )
 def test_shares_hold_under_any_policy(policy: str, free: int, running: int, slots: dict[int, int]) -> None:
     """A pool above its share does not refill slots, and the other pool already has its limits."""
-    service = Service(lambda: make_scheduler(policy), pools={"b": Tenant("b", 1.0, 5)})
+    service = Service(lambda: make_scheduler(policy), pools={"b": Share("b", 1.0, 5)})
     answer = ask(service, *two_jobs(running), free=free, running=running)
     found = slots_of(answer)
     assert {stage: most for stage, most in found.items() if most} == slots
@@ -126,7 +127,7 @@ def test_shares_hold_under_any_policy(policy: str, free: int, running: int, slot
 def test_pools_are_those_that_the_driver_reports() -> None:
     reported = {"pools": ({"name": "b", "weight": 3, "min_share": 0},)}
     assert slots_of(ask(Service(lambda: make_scheduler("fifo")), *two_jobs(), free=8, **reported)) == {1: 2, 2: 6}
-    known = Service(lambda: make_scheduler("fifo"), pools={"a": Tenant("a", 3.0)})
+    known = Service(lambda: make_scheduler("fifo"), pools={"a": Share("a", 3.0)})
     assert slots_of(ask(known, *two_jobs(), free=8, **reported)) == {1: 6, 2: 2}
     assert slots_of(ask(Service(lambda: make_scheduler("fifo")), *two_jobs(), free=8)) == {1: 8}
 
@@ -136,11 +137,11 @@ def test_slots_are_divided_by_pools() -> None:
     jobs = [job.model_copy(update={"pool": "a"}) for job in two_jobs(2)]
     answers = [
         ask(Service(lambda: make_scheduler("srpt"), pools=known), *jobs, free=6, running=2)
-        for known in ({"b": Tenant("b", 1.0, 5)}, None)
+        for known in ({"b": Share("b", 1.0, 5)}, None)
     ]
     assert answers[0] == answers[1]
     # Slots are assigned one by one in order of need; no pool gets more than its demand.
-    pools = [Tenant("adhoc"), Tenant("etl", 3.0), Tenant("prod", 1.0, 4)]
+    pools = [Share("adhoc"), Share("etl", 3.0), Share("prod", 1.0, 4)]
     assert divide(pools, [99, 99, 99], 8) == [1, 3, 4]
     assert divide(pools, [99, 99, 2], 8) == [2, 4, 2]
     assert divide(pools, [1, 0, 2], 8) == [1, 0, 2]

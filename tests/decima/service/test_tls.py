@@ -143,7 +143,7 @@ def get(address: str, tls: ssl.SSLContext, token: str) -> int:
 
 @pytest.mark.parametrize("what", ["page", "metrics"])
 def test_page_and_metrics_use_tls(what: str, ca: Pair, pair: Pair) -> None:
-    tokens = Tokens([Token.of("reader", "r" * 20)])
+    tokens = Tokens([Token.of("reader", "r" * 20, role="reader")], role="reader")
     with listening(what, tokens, pair) as address:
         assert address.startswith("https://127.0.0.1:")
         port = int(address.rstrip("/").split("/")[2].rpartition(":")[2])

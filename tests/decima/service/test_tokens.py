@@ -5,40 +5,25 @@ import datetime
 import http.client
 import logging
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from decima.schedulers.srpt import Srpt
-from decima.service.credentials import Token, Tokens, read_tokens
+from decima.service.credentials import Role, Token, Tokens
 from decima.service.protocol import Refusal, Welcome
-from decima.service.service import DeniedError, ServeError, Service
+from decima.service.service import DeniedError, Service
 from tests.cases import cases
 from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors, listening, serving
-from tests.refusal import one_line
 
 ETL, BI = "etl-0123456789abcdef", "bi-0123456789abcdef"
 DAY = datetime.date(2027, 12, 31)
-
-
-def write(path: Path, text: str, mode: int = 0o600) -> Path:
-    path.write_text(text)
-    path.chmod(mode)
-    return path
 
 
 def asked(seq: int):  # type: ignore[no-untyped-def]
     return a_state(seq, a_job("a", a_stage(1)), having=executors(2))
 
 
-def test_files_of_tokens_and_their_last_day(tmp_path: Path) -> None:
-    path = write(tmp_path / "tokens", f"# drivers\n\n{ETL} etl 2.5 {DAY}\n  {BI}  bi - -\n")
-    assert read_tokens(path) == (Token.of("etl", ETL, per_second=2.5, expires=DAY), Token.of("bi", BI))
-    assert ETL not in repr(read_tokens(path))
-    with pytest.raises(ServeError, match="chmod 600"):
-        read_tokens(write(tmp_path / "tokens", f"{ETL} etl - -\n", 0o640))
-    with pytest.raises(ServeError, match="cannot be read: No such file"):
-        read_tokens(tmp_path / "missing")
+def test_a_token_is_valid_until_the_end_of_its_last_day() -> None:
     today = [DAY]
     tokens = Tokens([Token.of("etl", ETL, expires=DAY)], today=lambda: today[0])
     token = tokens.find(ETL)
@@ -50,24 +35,18 @@ def test_files_of_tokens_and_their_last_day(tmp_path: Path) -> None:
 
 
 @cases(
-    "text, reason",
-    (f"{ETL} etl 5\n", "line 1: expected TOKEN NAME REQUESTS-PER-SECOND EXPIRY-DATE, got 3 words"),
-    (f"#\n{ETL} etl 0 -\n", "line 2: '0': expected requests per second"),
-    (f"{ETL} etl nan -\n", "line 1: 'nan': expected requests per second"),
-    (f"{ETL} etl 1_0 -\n", "line 1: '1_0': expected requests per second"),
-    (f"{ETL} etl \u0663 -\n", "line 1: '\u0663': expected requests per second"),
-    (f"{ETL} etl 5 \u0662\u0660\u0662\u0667-12-31\n", "line 1: '\u0662\u0660\u0662\u0667-12-31': expected a date"),
-    (f"{ETL} etl - 31.12.2027\n", "line 1: '31.12.2027': expected a date"),
-    ("short etl - -\n", "line 1: expected a token of 16 to 256 characters"),
-    (f"{ETL} etl - -\n{ETL} bi - -\n", "line 2: an earlier line has the same token"),
-    (f"{ETL} etl - -\n{BI} etl - -\n", "line 2: an earlier line has the same name etl"),
-    ("# none\n", "no token in this file"),
+    "role, other, reason",
+    ("driver", "reader", "403 the token of name is for page and metrics only"),
+    ("reader", "driver", "403 the token of name is for drivers only"),
 )
-def test_a_malformed_file_is_refused_in_one_line_without_its_tokens(tmp_path: Path, text: str, reason: str) -> None:
-    path = write(tmp_path / "tokens", text)
-    said = one_line(ServeError, read_tokens, path)
-    assert said.startswith(f"{path}: {reason}")
-    assert ETL not in said
+def test_a_token_is_valid_for_its_role_only(role: Role, other: Role, reason: str) -> None:
+    """A role that changes at a reload is refused from then on."""
+    tokens = Tokens([Token.of("name", ETL, role=role)], role=role)
+    token = tokens.find(ETL)
+    tokens.replace(Tokens([Token.of("name", ETL, role=other)]))
+    for use in (partial(tokens.find, ETL), partial(tokens.count, token)):
+        with pytest.raises(DeniedError, match=reason):
+            use()
 
 
 def test_requests_beyond_the_rate_are_refused_until_time_has_passed() -> None:
@@ -93,11 +72,11 @@ def test_requests_beyond_the_rate_are_refused_until_time_has_passed() -> None:
         tokens.count(etl)
 
 
-def limited_and_free() -> tuple[Tokens, list[datetime.date]]:
+def limited_and_free(role: Role = "driver") -> tuple[Tokens, list[datetime.date]]:
     """Return the tokens ``etl``, with a rate and an expiry date, and ``bi``; and a date to change. No time passes."""
     today = [DAY]
-    both = [Token.of("etl", ETL, per_second=3.0, expires=DAY), Token.of("bi", BI)]
-    return Tokens(both, clock=lambda: 0.0, today=lambda: today[0]), today
+    both = [Token.of("etl", ETL, per_second=3.0, expires=DAY, role=role), Token.of("bi", BI, role=role)]
+    return Tokens(both, clock=lambda: 0.0, today=lambda: today[0], role=role), today
 
 
 def test_a_driver_is_refused_in_one_line_at_both_ends(caplog: pytest.LogCaptureFixture) -> None:
@@ -143,7 +122,7 @@ def status(address: str, path: str, authorization: str = "") -> int:
 @pytest.mark.parametrize("what", ["page", "metrics"])
 def test_page_and_metrics_need_a_token(what: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
-    tokens, today = limited_and_free()
+    tokens, today = limited_and_free("reader")
     path = {"page": "/state", "metrics": "/metrics"}[what]
     with listening(what, tokens) as address:
         basic = base64.b64encode(f"any:{ETL}".encode()).decode()
