@@ -77,17 +77,30 @@ decima.run_episode(decima.ClusterConfig(num_executors=4), jobs, decima.make_sche
 
 @cases(
     "program, num_modules, num_lines",
-    (EPISODE.format("fair"), 47, 7_600),
-    (EPISODE.format("decima:embedded-batch"), 65, 11_500),
+    (EPISODE.format("fair"), 45, 7_450),
+    (EPISODE.format("decima:embedded-batch"), 62, 11_100),
     ("decima.compare('fifo,fair', seeds=1, jobs=2, executors=5)", 66, 10_700),
 )
-def test_a_program_imports_what_it_needs(program: str, num_modules: int, num_lines: int) -> None:
+def test_a_program_imports_what_it_needs(program: str, num_modules: int, num_lines: int, tmp_path: Path) -> None:
+    modules = imported_by(program, tmp_path)
+    assert not {"torch", "matplotlib"} & modules.keys()
+    check_size(modules, num_modules, num_lines)
+
+
+def test_a_training_without_a_clone_imports_no_rule_to_clone(tmp_path: Path) -> None:
+    few = "iterations=1, workload={'jobs': 2}, episodes={'sequences': 1}, validation={'sequences': 1}"
+    modules = imported_by(f"decima.train('makespan', 'out', {few})", tmp_path)
+    assert not {"decima.schedulers.srpt", "pandas", "matplotlib"} & modules.keys()
+    check_size(modules, 104, 19_300)
+
+
+def imported_by(program: str, folder: Path) -> dict[str, str | None]:
+    """Run a program that uses decima in a folder; return the modules that it imports, name -> file."""
     code = f"""
 import decima, json, sys
 {program}
 print(json.dumps({{name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}}))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
     modules: dict[str, str | None] = json.loads(done.stdout)
-    assert not {"torch", "matplotlib"} & modules.keys()
-    check_size(modules, num_modules, num_lines)
+    return modules

@@ -19,7 +19,6 @@ from decima import policy
 from decima.policy.archive import POLICY, checked, checked_weights, read_archive, read_head
 from decima.policy.config import PolicyConfig
 from decima.policy.shipped import SHIPPED
-from decima.schedulers.former_names import FORMER_RULES
 from workloads.errors import PartError, PolicyFileError, did_you_mean
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ __all__ = [
     "make_actor",
     "policy_path",
     "read_about",
-    "training_text",
 ]
 
 VERSION = 1
@@ -136,24 +134,6 @@ def read_about(path: str | Path) -> dict[str, Any]:
     path = policy_path(path)
     arrays = read_archive(path)
     return _head(path, arrays)[1] if HEAD in arrays else {}
-
-
-def training_text(about: Mapping[str, Any]) -> str:
-    """Return how a policy was trained, in a few words, from the information in its file, possibly malformed."""
-    config = about.get("config")
-    if not isinstance(config, Mapping):
-        return "whose training is unknown"
-    cloning, iterations = config.get("behaviour_cloning"), about.get("iteration")
-    if isinstance(cloning, Mapping):
-        rule = str(cloning.get("scheduler")).partition(":")[0]
-        text = f"cloned from {FORMER_RULES.get(rule, rule):.40}, then improved by reinforcement learning"
-    elif about.get("before"):
-        text = "trained from another policy by reinforcement learning"
-    else:
-        text = "trained from nothing by reinforcement learning"
-    if cloning is not None and iterations == 0:
-        text = text.partition(",")[0]
-    return f"{text}; one training seed"
 
 
 def _read(path: Path) -> tuple[PolicyConfig, dict[str, NDArray[Any]]]:

@@ -85,9 +85,6 @@ PACKING_POLICY = PROFILED_POLICY.model_copy(
     }
 )
 
-#: Scales of executor counts for clusters of any size: the logarithm still separates 1 from 2 executors.
-_COUNTS = dict.fromkeys([*_USEFUL.split(), "running_executors"], (1.0, True))
-
 _RELATIVE_JOB = (
     "job_executors local offered_executors share_executors lasting_executors thrifty_executors fast_executors"
     " job_size job_width unclaimed_share done_share delay_size live_jobs stream"
@@ -96,8 +93,10 @@ _RELATIVE_STAGE = (
     "unclaimed_tasks running_executors ready next delay_tasks task_size path_size job_share path_share"
     f" {_RELATIVE_JOB}"
 )
+#: Scales of counts for clusters of any size: the logarithm still separates 1 from 2 executors.
 _COUNTED = dict.fromkeys(
-    [*_COUNTS, "job_executors", "offered_executors", "unclaimed_tasks", "running_executors"], (1.0, True)
+    [*_USEFUL.split(), "job_executors", "offered_executors", "unclaimed_tasks", "running_executors"],
+    (1.0, True),
 )
 
 #: Inputs without units: times relative to those of the live jobs, counts as logarithms.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median_low
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.table import Table
 
@@ -166,14 +166,34 @@ def _kind_notes(comparison: Comparison) -> list[str]:
     for name, kind in comparison.kinds.items():
         policy = policy_named(comparison.schedulers[name])
         if kind == Kind.NETWORK and policy is not None:
-            from decima.policy.files import read_about, training_text
+            from decima.policy.files import read_about
 
             differing, decisions = comparison.differences(name, FALLBACK)
             notes.append(
-                f"{name}: the network {policy}, {training_text(read_about(policy))}. It decided otherwise than "
+                f"{name}: the network {policy}, {_training_text(read_about(policy))}. It decided otherwise than "
                 f"{FALLBACK} in {differing / max(decisions, 1):.0%} of {decisions:,} decisions of the first experiment."
             )
     return notes
+
+
+def _training_text(about: Mapping[str, Any]) -> str:
+    """Return how a policy was trained, in a few words, from the information in its file, possibly malformed."""
+    config = about.get("config")
+    if not isinstance(config, Mapping):
+        return "whose training is unknown"
+    cloning, iterations = config.get("behaviour_cloning"), about.get("iteration")
+    if isinstance(cloning, Mapping):
+        from decima.schedulers.former_names import FORMER_RULES
+
+        rule = str(cloning.get("scheduler")).partition(":")[0]
+        text = f"cloned from {FORMER_RULES.get(rule, rule):.40}, then improved by reinforcement learning"
+    elif about.get("before"):
+        text = "trained from another policy by reinforcement learning"
+    else:
+        text = "trained from nothing by reinforcement learning"
+    if cloning is not None and iterations == 0:
+        text = text.partition(",")[0]
+    return f"{text}; one training seed"
 
 
 def shows_slowdown(comparison: Comparison) -> bool:
