@@ -87,7 +87,8 @@ def build_(home: Path, out: Path) -> None:
 @option(
     "--keep-warm-up",
     FLAG,
-    "Keep the jobs that an application ran one by one before the first two overlapping jobs.",
+    "Keep the jobs that an application ran one by one before the first two overlapping jobs, and pool the cold first "
+    "runs of queries with later runs.",
     name="keep",
 )
 @option("--partial", FLAG, "Keep the readable part of damaged logs.", name="damaged")
@@ -132,7 +133,7 @@ def what_if(
         make_scheduler(schedulers[LEARNED])  # raises before the logs are read
     knowledge = Knowledge(unknown=unknown, estimator=open_estimator(estimator))
     prepare_outputs(out, json_file)
-    imported = import_event_logs(logs, partial=damaged, warm_ups=keep, name="the logs")
+    imported = import_event_logs(logs, partial=damaged, warm_ups=keep, cold_runs=keep, name="the logs")
     logged = logged_jobs(imported, executors, None if moving_delay is None else 1000 * moving_delay)
     try:
         with progress(PATIENCE_S) as update:

@@ -71,6 +71,7 @@ def _parameters(texts: Sequence[str]) -> dict[str, float]:
 @click.argument("logs", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @OUT
 @option("--partial", FLAG, "Keep the readable part of damaged logs and failed queries.")
+@option("--keep-cold", FLAG, "Pool the cold first runs of queries with later runs.", name="cold_runs")
 @option("--arrivals", FLAG, "Keep the arrival time of each query, to replay the logs.")
 @option(
     "--levels A,B,..",
@@ -99,9 +100,10 @@ def _parameters(texts: Sequence[str]) -> dict[str, float]:
 def spark(logs: Sequence[Path], out: Path, levels: str, parameters: Sequence[str], **options: Any) -> None:
     """Spark's event logs: a profile for each query in LOGS (files, folders, rolled logs, zip archives).
 
-    Runs of the same query are pooled. Durations on other numbers of executors than in the logs follow a model of task
-    durations, whose parameters are fitted to the logs and shown. The command also shows the error of predictions of
-    runs from the other runs of their query.
+    Runs of the same query are pooled, except for cold ones: if an application ran a query several times, and the first
+    time took longer, the first run is left out. Durations on other numbers of executors than in the logs follow a model
+    of task durations, whose parameters are fitted to the logs and shown. The command also shows the error of
+    predictions of runs from the other runs of their query.
     """
     from decima.evaluation.spark.logged_jobs import predict_held_out
     from decima.outputs import check_file

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from workloads.arrivals import JobSequence, trace_arrivals
 from workloads.attributes import DEFAULT_TENANT, JobAttributes
+from workloads.display import count_text
 from workloads.errors import LARGEST_ERROR, check_one_of
 from workloads.imperfections import Imperfections
 from workloads.job import JobProfile, Wave, WorkloadError
@@ -34,6 +35,8 @@ __all__ = ["MUCH_SLOWER", "SparkImport", "import_event_logs", "measure_imperfect
 
 #: Executors of one host compete for its cores if scans are slower by this factor.
 MUCH_SLOWER = 1.2
+#: Cold runs are left out if their tasks take this many times as long as those of later runs.
+_MUCH_COLDER = 1.2
 #: Shorter durations are below the resolution of the clock of Spark's logs, ms.
 _SHORTEST_MS = 1.0
 _MS_PER_HOUR = 3_600_000
@@ -49,6 +52,7 @@ class SparkImport:
         applications: each application once.
         queries: runs by query name, in the order of the workload's profiles. They are the queries of the applications,
             with their stages matched.
+        pooled: the runs of which each profile is made, by query name: all, or those that are not cold.
         measured_ms: time of each job of the workload from its start to its end, float64 [jobs], NaN if it did not
             end; empty without arrivals.
         notes: counts and problems to show to the user, one line each.
@@ -59,6 +63,7 @@ class SparkImport:
     model: SparkModel
     applications: tuple[SparkApplication, ...]
     queries: Mapping[str, QueryRuns]
+    pooled: Mapping[str, QueryRuns]
     measured_ms: NDArray[np.float64]
     notes: tuple[str, ...]
     variation: tuple[str, ...]
@@ -70,6 +75,7 @@ def import_event_logs(
     partial: bool = False,
     arrivals: bool = False,
     warm_ups: bool = True,
+    cold_runs: bool = False,
     shared_machine: bool | None = None,
     levels: Iterable[int] = LEVELS,
     parameters: Mapping[str, float] | None = None,
@@ -90,6 +96,11 @@ def import_event_logs(
         warm_ups: keep the warm-up jobs of an application: jobs that ran one by one before the first two that
             overlapped, to prepare data or to load and compile code. If they are more than half of an application's
             jobs, all are kept.
+        cold_runs: pool cold runs with the others. A run is cold if it is the first one of its query in an application
+            that ran the query again, on executors that had run other tasks: Spark compiles the query's code, and reads
+            its files for the first time. Cold runs are noted and left out if their tasks take ``_MUCH_COLDER`` times
+            as long as those of later runs, unless all is to be pooled. Their arrivals are kept. (First tasks on new
+            executors are a wave of their own in a profile.)
         shared_machine: whether the executors shared the cores of one machine, see `workloads.spark.model`. By
             default this is assumed if all executors of each application were on one host, and scans took
             ``MUCH_SLOWER`` times as long as on the smallest number of executors.
@@ -115,15 +126,18 @@ def import_event_logs(
     applications, queries = _matched(applications)
     if not queries:
         raise WorkloadError("the logs contain no query with a finished task")
-    ended = [group for group in queries.values() if group.runs[0].complete]
-    model, contention_note = _fit_model(ended or list(queries.values()), applications, shared_machine)
+    pooled, cold_note = (queries, []) if cold_runs else _without_cold_runs(queries)
+    ended = [group for group in pooled.values() if group.runs[0].complete]
+    model, contention_note = _fit_model(ended or list(pooled.values()), applications, shared_machine)
     model = model.having(parameters or {})
-    profiles = [modelled_profile(model, group, levels=levels, name=name) for name, group in queries.items()]
+    profiles = [modelled_profile(model, group, levels=levels, name=name) for name, group in pooled.items()]
     sequence, measured_ms = _arrivals(queries, profiles, tenants) if arrivals else (None, np.zeros(0))
-    imperfections, variation = measure_imperfections(list(queries.values()), applications)
+    imperfections, variation = measure_imperfections(list(pooled.values()), applications)
     workload = Workload(tuple(profiles), sequence, name, _about(applications, model, queries), imperfections)
-    notes = [*_notes(applications), *notes, *contention_note]
-    return SparkImport(workload, model, applications, queries, measured_ms, tuple(notes), tuple(variation))
+    notes = [*_notes(applications), *notes, *cold_note, *contention_note]
+    return SparkImport(
+        workload, model, applications, queries, pooled, measured_ms, tuple(notes), tuple(variation)
+    )
 
 
 def _unique(applications: Sequence[SparkApplication]) -> tuple[tuple[SparkApplication, ...], list[str]]:
@@ -165,6 +179,31 @@ def _warm_ups(queries: Sequence[SparkQuery]) -> int:
             return alone if 2 * alone <= len(queries) else 0
         until_ms = query.ended_ms
     return 0
+
+
+def _without_cold_runs(queries: Mapping[str, QueryRuns]) -> tuple[Mapping[str, QueryRuns], list[str]]:
+    """Return the runs of each query without cold runs, with a note; all runs if cold ones are not much slower."""
+    pooled, count, cold_ms, later_ms = {}, 0, 0.0, 0.0
+    for name, group in queries.items():
+        by_application: dict[str, list[SparkQuery]] = {}
+        for run in group.runs:
+            by_application.setdefault(run.application_id, []).append(run)
+        cold = []
+        for runs in by_application.values():
+            first, *later = sorted(runs, key=lambda run: run.start_ms)
+            if later and first.complete and not (first.tasks["wave"] == Wave.FRESH).any():
+                cold.append(first)
+                cold_ms += float(first.tasks["duration_ms"].sum())
+                later_ms += float(np.mean([run.tasks["duration_ms"].sum() for run in later]))
+        count += len(cold)
+        pooled[name] = QueryRuns(tuple(run for run in group.runs if run not in cold))
+    if cold_ms < _MUCH_COLDER * later_ms or not count:
+        return queries, []
+    note = (
+        f"{count_text(count, 'cold run')} left out, the first of its query in an application: "
+        f"tasks took {cold_ms / max(later_ms, _SHORTEST_MS):.2g} times as long as in later runs"
+    )
+    return pooled, [note]
 
 
 def _fit_model(

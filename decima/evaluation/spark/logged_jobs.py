@@ -393,7 +393,7 @@ class HeldOut:
 def predict_held_out(
     imported: SparkImport, num_seeds: int = 3, on_step: Callable[[int, int], None] = lambda done, total: None
 ) -> HeldOut:
-    """Predict each run that was alone on its executors, from a workload of the query's other runs.
+    """Predict each pooled run that was alone on its executors, from a workload of the query's other pooled runs.
 
     The model of the logs supplies task durations for numbers of executors without other runs. A prediction averages
     ``num_seeds`` simulations.
@@ -401,7 +401,7 @@ def predict_held_out(
     alone = {id(run) for app in imported.applications for run in _alone(app.queries)}
     pairs = [
         (name, run, QueryRuns(tuple(other for other in group.runs if other is not run)))
-        for name, group in imported.queries.items()
+        for name, group in imported.pooled.items()
         for run in group.runs
         if run.complete and len(group.runs) > 1 and id(run) in alone
     ]

@@ -152,6 +152,30 @@ def test_jobs_that_warm_an_application_up_are_left_out_if_that_is_asked_for(tmp_
         assert len(found.notes) == (not warm_ups)
 
 
+@cases(
+    "first_ms, cold_runs, mean_ms, noted",
+    (300, False, 100, True), (300, True, 166.7, False), (110, False, 103.3, False),
+)  # fmt: skip
+def test_the_cold_first_run_of_a_query_is_left_out_if_it_is_much_slower(tmp_path, first_ms, cold_runs, mean_ms, noted):
+    log = LogBuilder(name="app").executor("0")
+    spans = [("other", 500), ("q", first_ms), ("q", 100), ("q", 100)]
+    for number, (name, lasts_ms) in enumerate(spans):
+        at = 2000 + 1000 * number
+        log.sql(number, at, name).job(number, [stage_info(number, 1)], at=at, sql=number)
+        log.run(number, at, at + lasts_ms).job_end(number, at + 600).sql_end(number, at + 600)
+    path = log.end().write(tmp_path / "log")
+    found = import_event_logs([path], cold_runs=cold_runs, levels=[1], arrivals=True)
+    other, query = found.workload.profiles
+    assert other.stages[0].durations.mean_ms == pytest.approx(500)  # the only run, on a new executor
+    assert query.stages[0].durations.mean_ms == pytest.approx(mean_ms, abs=0.1)
+    notes = [
+        "1 cold run left out, the first of its query in an application: tasks took 3 times as long as in later runs"
+    ]
+    assert [note for note in found.notes if "cold" in note] == (notes if noted else [])
+    assert found.workload.sequence is not None
+    assert len(found.workload.sequence) == len(found.queries["other"].runs) + len(found.queries["q"].runs) == 4
+
+
 def shared_machine(*host_of: str, at_two: int = 90) -> LogBuilder:
     """Return a scan on one executor, of 50 ms per task, and one on two, which takes longer."""
     log = LogBuilder(name="night").executor("0", Host=host_of[0])
