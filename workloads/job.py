@@ -256,7 +256,8 @@ class StageProfile:
         name: display name; any string.
         cpu: number of cores that a task demands of its executor.
         memory: memory that a task demands of its executor, in the unit of the cluster's executor classes.
-        input_bytes: bytes that all tasks together read from storage, at most ``MOST_BYTES``; None if unknown.
+        input_bytes: bytes that all tasks together read from storage, or the size of the files that they read if known;
+            at most ``MOST_BYTES``; None if unknown.
         input_rows: rows that they read from storage; None if unknown.
         shuffle_bytes: bytes that they read from other stages; None if unknown.
         operators: operators that a task runs, such as ``Scan parquet``, ``Filter`` and ``Exchange``: at most

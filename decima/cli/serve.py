@@ -49,7 +49,7 @@ PORT = WholeRange(0, 65535)
 @option(
     "--estimator forest|typical|FILE",
     TEXT,
-    "Estimates of jobs without history: forest predicts task times from the job's DAG, learned from the jobs of "
+    "Estimates of jobs without history: forest predicts task times from a job's DAG and plan, learned from the jobs of "
     "--history; typical is their typical task time; FILE is a model file of decima train-estimator.",
     "forest",
     show_default=True,

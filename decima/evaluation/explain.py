@@ -27,7 +27,7 @@ from decima.schedulers.guarantees import Guarantees, guarded
 from decima.schedulers.guarded import Guarded
 from simulator.cluster.base import BaseCluster
 from simulator.cluster.episode import DecidesStages
-from simulator.cluster.estimates import Estimate
+from simulator.cluster.estimates import Estimate, has_plan
 from simulator.cluster.log import NOTHING_KEPT, Overruled
 from simulator.cluster.observation import Decision, Observation
 
@@ -50,9 +50,10 @@ class Explanation:
         offered: number of offered executors.
         source: index of the job that held the offered executors; -1 for free executors.
         jobs: live jobs; columns ``job`` (index in the sequence), ``name``, ``executors`` (held), ``tasks_left``,
-            ``work_left_s``, ``log_sd`` (uncertainty of the estimate), ``waited_s``; and, if the job was estimated from
-            its DAG at its arrival, else NaN, ``predicted_s`` (median of its work), ``predicted_low_s`` and
-            ``predicted_high_s`` (ends of the 50 % interval).
+            ``work_left_s``, ``log_sd`` (uncertainty of the estimate), ``waited_s``; ``predicted_from`` (``DAG``, or
+            ``DAG and plan`` if operators or bytes are known; empty if the job was not estimated at its arrival); and,
+            NaN in that case, ``predicted_s`` (median of its work), ``predicted_low_s`` and ``predicted_high_s`` (ends
+            of the 50 % interval).
         stages: schedulable stages by descending probability; columns ``job``, ``stage`` (index in the job), ``name``,
             ``tasks`` (unclaimed), ``mean_s``, ``probability``.
         limits: parallelism limits of the chosen stage's job (of the most probable stage, if the executors are left
@@ -322,6 +323,10 @@ def _jobs(seen: Observation, estimates: Sequence[Estimate]) -> pd.DataFrame:
             "tasks_left": left,
             "work_left_s": seen.work_ms(seen.remaining_tasks) / 1000,
             "log_sd": seen.job_log_sd.copy(),
+            "predicted_from": [
+                ("DAG and plan" if has_plan(profile) else "DAG") if is_predicted else ""
+                for profile, is_predicted in zip(seen.profiles, ~np.isnan(predicted_ms[:, 0]), strict=True)
+            ],
             "waited_s": (seen.time_ms - seen.job_arrival_ms) / 1000,
             **dict(
                 zip(

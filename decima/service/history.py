@@ -16,7 +16,7 @@ import networkx as nx
 
 from decima.service.protocol import JobMessage, StageMessage
 from simulator.cluster.config import Knowledge
-from simulator.cluster.estimates import dag_only, predictor_for, typical_durations
+from simulator.cluster.estimates import predictor_for, typical_durations
 from simulator.cluster.estimators import FittedEstimator
 from workloads.arrivals import WorkPrior
 from workloads.job import JobProfile, TaskDurations
@@ -84,8 +84,8 @@ class History:
                 plans.setdefault(tuple(plan), []).append(name)
         measured = {name: getattr(workload.imperfections, name) for name in ("job_error", "stage_error")}
         errors = {name: error for name, error in measured.items() if error is not None}
-        # Drivers report neither bytes nor operators of stages.
-        predictor = predictor_for(estimator, tuple(map(dag_only, workload.profiles)))
+        # Drivers with an older plugin report neither bytes nor operators of stages.
+        predictor = predictor_for(estimator, workload.profiles, also_dag_only=True)
         return cls(workload.profiles, plans, replace(ERRORS, **errors), predictor=predictor)
 
     def __len__(self) -> int:

@@ -1,7 +1,8 @@
 """Live jobs of one driver: their state from the driver's messages, and estimates of their task durations.
 
-``simulator.cluster.estimates`` makes initial estimates: from history; for jobs without history from their DAGs, if the
-history has a predictor, else from typical task durations. ``simulator.cluster.engine.posterior`` updates them with
+``simulator.cluster.estimates`` makes initial estimates: from history; for jobs without history from their DAGs, and
+from operators and sizes of inputs that the driver reports, if the history has a predictor; else from typical task
+durations. ``simulator.cluster.engine.posterior`` updates them with
 observed durations. A job keeps the same profile object until its estimated work changes by more than one step, since
 schedulers cache by profile.
 """
@@ -12,6 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +27,7 @@ from simulator.cluster.estimates import Estimate, from_history, without_history
 from workloads.arrivals import WorkPrior
 from workloads.errors import DecimaError
 from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
+from workloads.spark.plans import short_names
 
 __all__ = ["LiveJob", "QuestionError", "TrackedJobs", "check_question", "estimated_profile"]
 
@@ -72,7 +75,7 @@ class LiveJob:
         rows: ``ESTIMATE`` [stages], posterior of the stages.
         first_work_ms: estimated work at arrival, ms.
         predicted_ms: median and both ends of the 50 % interval of the job's work before any observation, ms, if it is
-            estimated from its DAG; else None.
+            estimated from its DAG and plan; else None.
     """
 
     message: JobMessage
@@ -155,7 +158,10 @@ class TrackedJobs:
         shape = (
             message.plan,
             message.exchanges,
-            *[(stage.id, stage.tasks, stage.parents, is_skipped(stage)) for stage in message.stages],
+            *[
+                (stage.id, stage.tasks, stage.parents, is_skipped(stage), stage.operators, stage.input_bytes)
+                for stage in message.stages
+            ],
         )
         job = self._jobs.get(message.id)
         if job is None:
@@ -333,7 +339,11 @@ def _step(mean_ms: float) -> float:
 
 
 def _reported_profile(job: JobMessage, future: Sequence[_FutureStage], name: str) -> JobProfile:
-    """Return a profile of this name with the reported and future stages, and their numbers of tasks."""
+    """Return a profile of this name with the reported and future stages: what the driver knows of them.
+
+    The sizes of inputs are unknown if nothing is read, neither from files nor from other stages, as in a profile from
+    event logs.
+    """
     index_of = {stage.id: index for index, stage in enumerate(job.stages)}
     edges = {
         (index_of[parent], index)
@@ -345,20 +355,39 @@ def _reported_profile(job: JobMessage, future: Sequence[_FutureStage], name: str
         (parent, index) for index, stage in enumerate(future, len(job.stages)) for parent in stage.parents
     }
     tasks = (*(max(stage.tasks, 1) for stage in job.stages), *(max(stage.tasks, 1) for stage in future))
+    reads = bool(edges) or any(stage.input_bytes for stage in job.stages)
+    input_bytes = (*(stage.input_bytes if reads else None for stage in job.stages), *(None for _ in future))
+    operators = (*(short_names(stage.operators) for stage in job.stages), *(() for _ in future))
     try:
-        return estimated_profile(tasks, tuple(sorted(edges)), name)
+        return estimated_profile(tasks, tuple(sorted(edges)), name, input_bytes, operators)
     except WorkloadError as error:
         raise QuestionError(f"job {job.id!r}: {error}") from None
 
 
 @lru_cache(maxsize=2_000)
 def estimated_profile(
-    tasks: tuple[int, ...], edges: tuple[tuple[int, int], ...], name: str = "estimated"
+    tasks: tuple[int, ...],
+    edges: tuple[tuple[int, int], ...],
+    name: str = "estimated",
+    input_bytes: tuple[int | None, ...] = (),
+    operators: tuple[tuple[str, ...], ...] = (),
 ) -> JobProfile:
-    """Return the same profile object for equal stages, edges and names."""
+    """Return the same profile object for equal stages, edges and names.
+
+    Args:
+        tasks: number of tasks of each stage.
+        edges: parent and child of each edge.
+        name: name of the profile.
+        input_bytes: bytes that each stage reads from files, None if unknown; empty: all are unknown.
+        operators: operators of each stage; empty: all are unknown.
+    """
+    stages = zip_longest(tasks, input_bytes, operators)
     return JobProfile(
         name,
-        tuple(StageProfile(num_tasks, TaskDurations.constant(1.0)) for num_tasks in tasks),
+        tuple(
+            StageProfile(num_tasks, TaskDurations.constant(1.0), input_bytes=read, operators=names or ())
+            for num_tasks, read, names in stages
+        ),
         np.array(edges, dtype=np.int64).reshape(-1, 2),
     )
 

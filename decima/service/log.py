@@ -59,7 +59,7 @@ class Started(_Line):
 
     event: Literal["started"] = "started"
     format: Literal["decima-service-log"] = "decima-service-log"
-    version: Literal[1, 2, 3, 4] = 4
+    version: Literal[1, 2, 3, 4, 5] = 5
     policy: str
     shadow: bool
     time_ms: float
@@ -122,14 +122,16 @@ class Question(_Line):
 
 
 class Estimated(_Line):
-    """Estimated work (executor time) of a job without history, from its DAG, before any task has finished.
+    """Estimated work (executor time) of a job without history, before any task has finished.
 
     Attributes:
+        source: ``plan`` if operators or sizes of inputs of its stages are known besides its DAG; null before version 5.
         work_ms: median of the work, ms.
         low_ms, high_ms: ends of the interval that contains the work with a probability of 50 %, ms.
     """
 
     job: str
+    source: Literal["DAG", "plan"] | None = None
     work_ms: float
     low_ms: float
     high_ms: float
@@ -318,6 +320,11 @@ class DecisionLog(Watcher):
         before = self._predicted.get(driver.number, {})
         predicted = {job.message.id: job.predicted_ms for job in decided.jobs if job.predicted_ms is not None}
         self._predicted[driver.number] = predicted
+        with_plan = {
+            job.message.id
+            for job in decided.jobs
+            if any(stage.operators or stage.input_bytes is not None for stage in job.message.stages)
+        }
         self.write(
             Answered.model_construct(
                 driver=driver.number,
@@ -337,7 +344,13 @@ class DecisionLog(Watcher):
                 policy_ms=round(decided.policy_ms, 3),
                 failure=decided.failure or None,
                 estimates=tuple(
-                    Estimated.model_construct(job=job, work_ms=work_ms, low_ms=low_ms, high_ms=high_ms)
+                    Estimated.model_construct(
+                        job=job,
+                        source="plan" if job in with_plan else "DAG",
+                        work_ms=work_ms,
+                        low_ms=low_ms,
+                        high_ms=high_ms,
+                    )
                     for job, (work_ms, low_ms, high_ms) in predicted.items()
                     if before.get(job) != predicted[job]
                 )

@@ -19,6 +19,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from workloads.job import MOST_BYTES
+
 __all__ = [
     "LONGEST_LINE", "PROTOCOL", "Answer", "Exchange", "ExecutorMessage", "Hello", "JobMessage", "Missed", "Pool",
     "Refusal", "StageMessage", "StageOrder", "StateMessage", "Welcome",
@@ -34,6 +36,7 @@ Count = Annotated[int, Field(ge=0, le=10**9)]
 _UP_TO_FIRST = Field(fail_fast=True)
 Identifier = Annotated[str, Field(min_length=1, max_length=256)]
 Name = Annotated[str, Field(max_length=1024)]
+Bytes = Annotated[int, Field(ge=0, le=MOST_BYTES)]
 Milliseconds = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
 
 
@@ -128,6 +131,8 @@ class StageMessage(Message):
         mean_ms: mean duration of successful tasks; null before the first.
         running_ms: sum of the elapsed times of running tasks; 0 if the driver does not report them.
         parents: ids of parent stages in the same ``JobMessage``, including stages that write a broadcast.
+        operators: operators that the tasks run, in order of execution; empty if unknown.
+        input_bytes: size of the files that the tasks read; 0 if they read none; null if unknown.
     """
 
     id: Count
@@ -141,6 +146,8 @@ class StageMessage(Message):
     mean_ms: Milliseconds | None = None
     running_ms: Milliseconds = 0.0
     parents: Annotated[tuple[Count, ...], _UP_TO_FIRST] = ()
+    operators: Annotated[tuple[Name, ...], _UP_TO_FIRST] = ()
+    input_bytes: Bytes | None = None
 
 
 class Exchange(Message):

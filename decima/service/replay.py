@@ -27,6 +27,7 @@ from simulator.cluster.config import ClusterConfig
 from simulator.cluster.record import EpisodeRecord
 from workloads.arrivals import JobSequence, trace_arrivals
 from workloads.job import JobProfile, StageProfile, TaskDurations, Wave
+from workloads.spark.plans import short_names
 
 __all__ = ["Replayed", "live_report", "replayed"]
 
@@ -399,7 +400,13 @@ def _sequence(jobs: list[_JobState], first_ms: float) -> JobSequence:
             {(index_of[one], index_of[other]) for one, other in pairs if one in index_of and one != other}
         )
         stages = tuple(
-            StageProfile(max(stage.tasks, 1), TaskDurations.constant(stage.mean_ms or 0.0), stage.name)
+            StageProfile(
+                max(stage.tasks, 1),
+                TaskDurations.constant(stage.mean_ms or 0.0),
+                stage.name,
+                input_bytes=stage.input_bytes,
+                operators=short_names(stage.operators),
+            )
             for stage in job_state.stages.values()
         )
         name = job_state.message.name or job_state.message.id

@@ -119,7 +119,7 @@ def notes(explanation: Explanation) -> list[str]:
             work, low, high = (job[f"predicted_{name}s"] for name in ("", "low_", "high_"))
             what.append(
                 f"Job {job['job']} ({job['name']}) is unknown: estimated {work:.3g} s of work, between {low:.3g} and "
-                f"{high:.3g} with a probability of 50 %, from its DAG."
+                f"{high:.3g} with a probability of 50 %, from its {job['predicted_from']}."
             )
     if not explanation.differs:
         what.append("Policy and rule decide alike here.")

@@ -11,7 +11,7 @@ import math
 import zlib
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 STEP = 2.0
 #: Number of vectors of stage errors of a profile; each job has one of these vectors.
 VARIANTS = 8
-#: Half width of the interval that contains 50 % of a normal distribution, in standard deviations.
-HALF_WIDTH_50 = 0.6745
+#: Half widths of the intervals that contain 50 and 90 % of a normal distribution, in standard deviations.
+HALF_WIDTHS = (0.6745, 1.6449)
 #: Smallest time whose logarithm is taken, ms.
 SHORTEST_MS = 1e-3
 
@@ -46,23 +46,25 @@ class Estimate:
     stage_var: float  # variance of the logarithm of each stage's factor
     is_scaled: bool  # whether schedulers see the profile scaled to the current estimate of the work
     is_predicted: bool = False  # whether a predictor made the estimate from the job's DAG
+    half_widths: tuple[float, float] = (
+        HALF_WIDTHS  # of the 50 and 90 % interval of the work, in standard deviations
+    )
 
     @property
     def first_work_ms(self) -> float:
         """Estimated work when the job arrives, ms."""
         return math.exp(self.log_work)
 
-    def work_interval_ms(self, half_width: float = HALF_WIDTH_50) -> tuple[float, float]:
+    def work_interval_ms(self, share: Literal[50, 90] = 50) -> tuple[float, float]:
         """Return the ends of an interval for the work of a predicted job, ms.
 
         The errors of the stages are relative to that of the work, and do not widen the interval.
 
         Args:
-            half_width: half width of the interval, as a number of standard deviations of the logarithm of the work; by
-                default, half of all jobs are in the interval.
+            share: percentage of jobs whose work is in their intervals.
         """
-        sd = math.sqrt(self.job_var)
-        return math.exp(self.log_work - half_width * sd), math.exp(self.log_work + half_width * sd)
+        reach = self.half_widths[share == 90] * math.sqrt(self.job_var)
+        return math.exp(self.log_work - reach), math.exp(self.log_work + reach)
 
     def scaled(self, scale: int) -> JobProfile:
         """Return the profile with a work of ``STEP ** scale`` ms; unchanged if its task times are exact."""
@@ -147,13 +149,14 @@ def from_history(
 
 
 def predictor_for(
-    estimator: str | FittedEstimator, profiles: tuple[JobProfile, ...]
+    estimator: str | FittedEstimator, profiles: tuple[JobProfile, ...], also_dag_only: bool = False
 ) -> FittedEstimator | None:
     """Return the predictor of an estimator for jobs without history.
 
     Args:
         estimator: see ``Knowledge``.
         profiles: jobs of the workload, to which ``forest`` is fitted.
+        also_dag_only: see ``predictor_of``.
 
     Returns:
         None: all jobs have typical times, as asked for, or as the workload has too few jobs.
@@ -166,12 +169,17 @@ def predictor_for(
         return None
     from simulator.cluster.predictor import predictor_of  # compiled code is slow to import
 
-    return predictor_of(profiles)
+    return predictor_of(profiles, also_dag_only)
+
+
+def has_plan(profile: JobProfile) -> bool:
+    """Return whether bytes or operators of any stage are known."""
+    return any(stage.operators or stage.input_bytes is not None for stage in profile.stages)
 
 
 @lru_cache(maxsize=10_000)
 def dag_only(profile: JobProfile) -> JobProfile:
-    """Return a job without bytes, rows and operators of its stages, as drivers report it; itself if it has none."""
+    """Return a job without bytes, rows and operators of its stages; itself if it has none."""
     stages = tuple(
         replace(stage, input_bytes=None, input_rows=None, shuffle_bytes=None, operators=())
         if stage.operators or stage.input_bytes is not None
@@ -211,6 +219,7 @@ def without_history(
         *(shape, task_ms, log_work, prediction.job_var, prediction.stage_var),
         is_scaled=True,
         is_predicted=True,
+        half_widths=prediction.half_widths,
     )
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from simulator.cluster.estimates import SHORTEST_MS
-from simulator.cluster.predictor import GROUPS, Accuracy, CrossFit, Predictor
+from simulator.cluster.predictor import GROUPS, MOST_HALF_WIDTH, Accuracy, CrossFit, Predictor
 from simulator.cluster.stage_times import FEATURES, NODE, Forest
 from workloads.archive import read_arrays
 from workloads.errors import LONGEST_MS, DecimaError, WorkloadError, check_path
@@ -27,7 +27,7 @@ from workloads.validation import first_error
 
 __all__ = ["EstimatorError", "read_estimator", "write_estimator"]
 
-VERSION = 2
+VERSION = 3
 #: Name of the array with the JSON text, and its maximum length.
 HEAD, LONGEST_HEAD = "estimator", 100_000
 #: Maximum number of trees of a forest, and largest logarithm of a ratio.
@@ -41,6 +41,7 @@ _ARRAYS = {
 
 _Count = Annotated[int, Field(ge=1)]
 _Variance = Annotated[float, Field(ge=0, le=1e4)]
+_HalfWidth = Annotated[float, Field(ge=0, le=MOST_HALF_WIDTH)]
 _Share = Annotated[float, Field(ge=0, le=1)]
 _Text = Annotated[str, Field(max_length=1024)]
 
@@ -58,6 +59,7 @@ class _Fit(_Model):
 
     job_var: tuple[_Variance, _Variance]
     stage_var: _Variance
+    half_widths: tuple[_HalfWidth, _HalfWidth]
     tested_jobs: _Count
     work_sd: Annotated[float, Field(ge=0)]
     stage_sd: Annotated[float, Field(ge=0)]
@@ -78,7 +80,7 @@ class _Head(_Model):
     """
 
     format: Literal["decima-estimator"] = "decima-estimator"
-    version: Literal[2] = 2
+    version: Literal[3] = 3
     features: tuple[_Text, ...]
     jobs: _Count
     templates: _Count
@@ -111,6 +113,7 @@ def write_estimator(path: str | Path, predictor: Predictor, source: str = "", sh
             _Fit(
                 job_var=fit.job_var,
                 stage_var=fit.stage_var,
+                half_widths=fit.half_widths,
                 tested_jobs=fit.accuracy.jobs,
                 work_sd=fit.accuracy.work_sd,
                 stage_sd=fit.accuracy.stage_sd,
@@ -266,6 +269,7 @@ def _predictor(head: _Head, arrays: dict[str, NDArray[Any]], name: str) -> Predi
             tuple(Forest(of_forest, nodes) for of_forest in root),
             fit.job_var,
             fit.stage_var,
+            fit.half_widths,
             lowest,
             highest,
             Accuracy(fit.tested_jobs, fit.work_sd, fit.stage_sd, fit.within_50, fit.within_90),

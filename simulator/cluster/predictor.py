@@ -18,7 +18,7 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simulator.cluster.estimates import HALF_WIDTH_50, dag_only
+from simulator.cluster.estimates import HALF_WIDTHS, dag_only, has_plan
 from simulator.cluster.estimators import FittedEstimator
 from simulator.cluster.stage_times import (
     Forest,
@@ -40,12 +40,12 @@ GROUPS, FEWEST_TEMPLATES = 5, 5
 MOST_JOBS = 2_000
 #: Largest number of stages of a job that is predicted, as a larger job would take more than 10 ms.
 MOST_STAGES = 1_000
-#: Half width of the interval that contains 90 % of a normal distribution, in standard deviations.
-HALF_WIDTH_90 = 1.6449
 #: Power of the variance between trees, and shares of their usual variance that are tried, see ``_variances``.
 POWER, SHARES = 1.5, (0.1, 0.3, 1.0, 3.0)
 #: Smallest factor of variances, smallest variance between trees, and largest variance of a job's error.
 SMALLEST_FACTOR, SMALLEST_VARIANCE, MOST_VARIANCE = 0.1, 1e-6, 4.0
+#: Largest half width of an interval, in standard deviations.
+MOST_HALF_WIDTH = 10.0
 #: Endings of a job's name: the number that importers give to further queries of the same name, such as `` (2)``; and a
 #: size of the input, such as ``-100g``.
 _NUMBER = re.compile(r" \(\d{1,9}\)$")
@@ -62,7 +62,7 @@ class Accuracy:
         stage_sd: root mean square of the errors of the logarithm of a stage's task time relative to its job's work;
             stages are weighted by their numbers of tasks.
         within_50, within_90: shares of the jobs whose work is in the 50 and in the 90 % interval of the prediction.
-            Variances for these intervals are measured on jobs of other groups of templates.
+            These intervals are fitted to jobs of other groups of templates.
     """
 
     jobs: int
@@ -91,6 +91,7 @@ class CrossFit:
         job_var: variance of the error of the logarithm of a job's work: a constant, and a factor of the variance
             between the trees to the power of ``POWER``.
         stage_var: variance of the logarithm of a stage's error relative to its job.
+        half_widths: half widths of the 50 and 90 % interval of a job's work, in standard deviations (``_half_widths``).
         lowest, highest: bounds of each feature outside of which jobs are unlike those of the fit, float64 [features].
         accuracy: errors for jobs of templates that a forest has not seen.
     """
@@ -98,6 +99,7 @@ class CrossFit:
     forests: tuple[Forest, ...]
     job_var: tuple[float, float]
     stage_var: float
+    half_widths: tuple[float, float]
     lowest: NDArray[np.float64]
     highest: NDArray[np.float64]
     accuracy: Accuracy
@@ -148,8 +150,7 @@ class Predictor(FittedEstimator):
 def _predict(predictor: Predictor, profile: JobProfile) -> Prediction | None:
     if profile.num_stages > MOST_STAGES:
         return None
-    has_more = any(stage.operators or stage.input_bytes is not None for stage in profile.stages)
-    fit = predictor.fits[0 if has_more else -1]
+    fit = predictor.fits[0 if has_plan(profile) else -1]
     features = stage_features(profile)
     if (features < fit.lowest).any() or (features > fit.highest).any():
         return None
@@ -157,7 +158,7 @@ def _predict(predictor: Predictor, profile: JobProfile) -> Prediction | None:
     forest = fit.forests[groups[0] if groups else -1]
     log_ms, log_ratio, between_trees = forest.predict(features, num_tasks(profile))
     job_var = float(_job_variance(fit.job_var, between_trees))
-    return Prediction(np.exp(log_ms), np.exp(log_ratio), job_var, fit.stage_var)
+    return Prediction(np.exp(log_ms), np.exp(log_ratio), job_var, fit.stage_var, fit.half_widths)
 
 
 @lru_cache(maxsize=8)
@@ -173,17 +174,17 @@ def predictor_of(profiles: tuple[JobProfile, ...], also_dag_only: bool = False) 
         The predictor; None if the jobs are of too few templates.
     """
     keys = [template_keys(profile) for profile in profiles]
-    template = templates(keys)
-    num_templates = max(template, default=-1) + 1
+    template = np.array(templates(keys), dtype=np.int64)
+    num_templates = int(template.max(initial=-1)) + 1
     if num_templates < FEWEST_TEMPLATES:
         return None
-    group = np.array(template) % GROUPS
-    sample = _sample(template)
+    group = template % GROUPS
+    sample = _sample(template.tolist())
     jobs = [profiles[job] for job in sample]
-    fits = [_cross_fit(jobs, group[sample])]
+    fits = [_cross_fit(jobs, template[sample])]
     without_data = [dag_only(job) for job in jobs]
     if also_dag_only and without_data != jobs:
-        fits.append(_cross_fit(without_data, group[sample]))
+        fits.append(_cross_fit(without_data, template[sample]))
     return Predictor(
         fits=tuple(fits),
         group={key: int(group[job]) for job in range(len(profiles)) for key in keys[job]},
@@ -192,8 +193,9 @@ def predictor_of(profiles: tuple[JobProfile, ...], also_dag_only: bool = False) 
     )
 
 
-def _cross_fit(jobs: Sequence[JobProfile], group: NDArray[np.int64]) -> CrossFit:
-    """Fit forests to jobs in groups, int64 [jobs]."""
+def _cross_fit(jobs: Sequence[JobProfile], template: NDArray[np.int64]) -> CrossFit:
+    """Fit forests to jobs of templates, int64 [jobs]."""
+    group = template % GROUPS
     forests = [
         fit_forest([job for job, other in zip(jobs, group, strict=True) if other != index])
         for index in range(GROUPS)
@@ -201,7 +203,12 @@ def _cross_fit(jobs: Sequence[JobProfile], group: NDArray[np.int64]) -> CrossFit
     errors = np.array([_errors(forests[index], job) for job, index in zip(jobs, group, strict=True)])
     job_var, stage_var = _variances(errors)
     return CrossFit(
-        (*forests, fit_forest(jobs)), job_var, stage_var, *_bounds(jobs), _accuracy(errors, group)
+        forests=(*forests, fit_forest(jobs)),
+        job_var=job_var,
+        stage_var=stage_var,
+        half_widths=_half_widths(errors, template, job_var),
+        **_bounds(jobs),
+        accuracy=_accuracy(errors, template),
     )
 
 
@@ -237,37 +244,72 @@ def _variances(errors: NDArray[np.float64]) -> tuple[tuple[float, float], float]
     candidates = []
     for share in SHARES:
         relative = job_error**2 / (share * usual + usual * (between_trees / usual) ** POWER)
-        factor_50 = max(float(np.quantile(relative, 0.5)) / HALF_WIDTH_50**2, SMALLEST_FACTOR)
-        factor_90 = max(float(np.quantile(relative, 0.9)) / HALF_WIDTH_90**2, SMALLEST_FACTOR)
+        factor_50, factor_90 = (
+            max(float(np.quantile(relative, level)) / half_width**2, SMALLEST_FACTOR)
+            for level, half_width in zip((0.5, 0.9), HALF_WIDTHS, strict=True)
+        )
         candidates.append((abs(math.log(factor_90 / factor_50)), share, math.sqrt(factor_50 * factor_90)))
     _, share, factor = min(candidates)
     return (factor * share * usual, factor * usual ** (1 - POWER)), float(stage_error.mean())
 
 
-def _accuracy(errors: NDArray[np.float64], group: NDArray[np.int64]) -> Accuracy:
-    """Summarise errors (``_errors``), float64 [jobs, 3], of jobs in groups, int64 [jobs]."""
-    job_error, between_trees, stage_error = errors.T
-    variance = np.empty(len(errors))
+def _deviation(errors: NDArray[np.float64], job_var: tuple[float, float]) -> NDArray[np.float64]:
+    """Return the absolute errors of the work of jobs, in standard deviations, float64 [jobs]."""
+    job_error, between_trees, _ = errors.T
+    variance = np.maximum(_job_variance(job_var, between_trees), SMALLEST_VARIANCE)
+    return np.asarray(np.abs(job_error) / np.sqrt(variance))
+
+
+def _half_widths(
+    errors: NDArray[np.float64], template: NDArray[np.int64], job_var: tuple[float, float]
+) -> tuple[float, float]:
+    """Return the half widths of intervals that contain 50 and 90 % of jobs of other templates, in standard deviations.
+
+    They are quantiles of errors (``_errors``), float64 [jobs, 3], in which all templates, int64 [jobs], have the same
+    weight. A high quantile of the errors of few templates is too small on average. So the second one is larger by the
+    ratio of the quantiles of Student's t-distribution and of the normal distribution.
+    """
+    from scipy.special import stdtrit  # slow to import
+
+    deviation = _deviation(errors, job_var)
+    weight = 1 / np.bincount(template)[template]
+    order = np.argsort(deviation)
+    below = np.cumsum(weight[order]) / weight.sum()
+    half_50, half_90 = deviation[order][np.searchsorted(below, (0.5, 0.9))]
+    freedom = max(len(np.unique(template)) - 1, 1)
+    half_90 *= stdtrit(freedom, 0.95) / HALF_WIDTHS[1]
+    return min(float(half_50), MOST_HALF_WIDTH), min(float(half_90), MOST_HALF_WIDTH)
+
+
+def _accuracy(errors: NDArray[np.float64], template: NDArray[np.int64]) -> Accuracy:
+    """Summarise errors (``_errors``), float64 [jobs, 3], of jobs of templates, int64 [jobs]."""
+    job_error, _, stage_error = errors.T
+    is_within = np.zeros((len(errors), 2), dtype=bool)
     for index in range(GROUPS):
-        job_var, _ = _variances(errors[group != index])
-        variance[group == index] = _job_variance(job_var, between_trees[group == index])
-    deviation = np.abs(job_error) / np.sqrt(variance)
+        held_out = template % GROUPS == index
+        job_var, _ = _variances(errors[~held_out])
+        half_widths = _half_widths(errors[~held_out], template[~held_out], job_var)
+        is_within[held_out] = _deviation(errors[held_out], job_var)[:, None] <= half_widths
+    within_50, within_90 = is_within.mean(axis=0).tolist()
     return Accuracy(
         jobs=len(errors),
         work_sd=float(np.sqrt((job_error**2).mean())),
         stage_sd=float(np.sqrt(stage_error.mean())),
-        within_50=float((deviation <= HALF_WIDTH_50).mean()),
-        within_90=float((deviation <= HALF_WIDTH_90).mean()),
+        within_50=within_50,
+        within_90=within_90,
     )
 
 
-def _bounds(profiles: Sequence[JobProfile]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _bounds(profiles: Sequence[JobProfile]) -> dict[str, NDArray[np.float64]]:
     """Return ``CrossFit.lowest`` and ``highest``: the range of the features of jobs, three times as wide."""
     features = np.concatenate([stage_features(profile) for profile in profiles])
     # A feature may be missing (NaN) in some jobs; one that is missing in all jobs has no bounds.
     lowest, highest = np.fmin.reduce(features), np.fmax.reduce(features)
     reach = np.maximum(highest - lowest, 1.0)
-    return np.nan_to_num(lowest - reach, nan=-np.inf), np.nan_to_num(highest + reach, nan=np.inf)
+    return {
+        "lowest": np.nan_to_num(lowest - reach, nan=-np.inf),
+        "highest": np.nan_to_num(highest + reach, nan=np.inf),
+    }
 
 
 def template_keys(profile: JobProfile) -> tuple[int, int]:

@@ -21,7 +21,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.cluster.estimates import SHORTEST_MS, typical_durations
+from simulator.cluster.estimates import HALF_WIDTHS, SHORTEST_MS, typical_durations
 from simulator.compiled import compiled, record
 from workloads.errors import LONGEST_MS
 from workloads.job import JobProfile, TaskDurations, Wave
@@ -83,12 +83,14 @@ class Prediction:
             float64 [num_stages].
         job_var: variance of the logarithm of the factor common to all stages, which is that of the job's work.
         stage_var: variance of the logarithm of each stage's own factor, relative to that of the work.
+        half_widths: half widths of the 50 and 90 % interval of the job's factor, in standard deviations.
     """
 
     task_ms: NDArray[np.float64]
     rest_ratio: NDArray[np.float64]
     job_var: float
     stage_var: float
+    half_widths: tuple[float, float] = HALF_WIDTHS
 
 
 #: Node of a tree, in one line of the processor's cache: index in ``FEATURES`` by which it splits, -1 at a leaf; its

@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -281,6 +282,19 @@ def check_sums(states: list[StateMessage]) -> None:
                 assert stage.tasks == stage.done + stage.running + stage.pending
                 assert known.issuperset(stage.parents), "parents come first"
                 known.add(stage.id)
+
+
+def test_operators_and_sizes_of_files_are_reported(sleeper: Sleeper, server: PolicyServer, tmp_path: Path) -> None:
+    """Each stage has those of its own tasks, before they run."""
+    (tmp_path / "lines").write_text("a line\n" * 1000)
+    lines = sleeper.spark.read.text(str(tmp_path / "lines"))
+    sleeper.start("lines", frame=lines.filter("length(value) > 1").repartition(3)).join()
+    first, last = next(job for job in seen(server, "lines") if len(job.stages) == 2).stages
+    assert (first.input_bytes, last.input_bytes) == (7000, 0)
+    assert first.operators[0].startswith("Scan text")
+    assert {"Filter", "Exchange"} <= set(first.operators)
+    assert "Exchange" in last.operators
+    assert not {"Filter", "Scan text"} & set(last.operators)
 
 
 def test_states_add_up(sleeper: Sleeper, server: PolicyServer) -> None:

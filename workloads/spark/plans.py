@@ -1,4 +1,4 @@
-"""Operators of stages, from physical plans of Spark SQL and from the scopes of RDDs.
+"""Operators of stages and sizes of the files that they read, from physical plans of Spark SQL and scopes of RDDs.
 
 The scopes of a stage's RDDs are the operators of the stage, except for those that Spark compiled into one function: the
 scope of these is a node ``WholeStageCodegen (n)`` of the plan. Numbers of such nodes are unique within a plan, but not
@@ -8,16 +8,18 @@ logs which accumulators (the metrics of nodes) a stage updated.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from workloads.job import LONGEST_OPERATOR, MOST_OPERATORS
 
-__all__ = ["CompiledNode", "compiled_nodes", "stage_operators"]
+__all__ = ["CompiledNode", "FileScan", "compiled_nodes", "file_scans", "short_names", "stage_operators"]
 
 #: Beginning of the name of a node that Spark compiled, and nodes that end the compiled part of a plan.
 COMPILED, ENDS = "WholeStageCodegen", ("InputAdapter", "Subquery", "ReusedSubquery")
+#: Metric of a scan that the driver sets before the scan's tasks start.
+FILE_SIZE = "size of files read"
 
 
 @dataclass
@@ -28,6 +30,29 @@ class CompiledNode:
     accumulators: set[int] = field(
         default_factory=set
     )  # numbers of the accumulators of the node and its operators
+
+
+@dataclass(frozen=True)
+class FileScan:
+    """A node of a plan that reads files."""
+
+    size: int  # number of the accumulator of the size of the files, bytes
+    accumulators: frozenset[int]  # numbers of all accumulators of the node
+
+
+def file_scans(plan: Mapping[str, Any] | None) -> list[FileScan]:
+    """Return the scans of files in a physical plan (``sparkPlanInfo``); empty without a plan.
+
+    Raises:
+        LookupError, TypeError, ValueError: a node lacks a field, or a field has a wrong type.
+    """
+    scans, pending = [], [plan] if plan else []
+    while pending:
+        node = pending.pop()
+        metrics = {int(metric["accumulatorId"]): metric.get("name") for metric in node.get("metrics", ())}
+        scans += [FileScan(size, frozenset(metrics)) for size, name in metrics.items() if name == FILE_SIZE]
+        pending += node["children"]
+    return scans
 
 
 def compiled_nodes(plan: Mapping[str, Any] | None) -> dict[str, list[CompiledNode]]:
@@ -71,6 +96,11 @@ def stage_operators(
             operators += reversed(next(updated, same_name[0]).operators)  # a child runs before its parent
         else:
             operators.append(COMPILED if scope.startswith(COMPILED) else scope)
+    return short_names(operators)
+
+
+def short_names(operators: Sequence[str]) -> tuple[str, ...]:
+    """Return names of operators without names of tables; names are cut, and operators beyond the maximum left out."""
     return tuple(filter(None, map(_short_name, operators[:MOST_OPERATORS])))
 
 

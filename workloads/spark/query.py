@@ -348,7 +348,9 @@ class QueryRuns:
     def amounts_read(self) -> list[dict[str, int]]:
         """Bytes and rows that each stage reads in a run, on average, by names of fields of `StageProfile`.
 
-        Empty for all stages if no task read anything, as then the log lacks the metrics of tasks.
+        The bytes read from files are the sizes of the files if these are known: unlike the bytes that tasks read, such
+        as those of some columns, they are known before a stage runs. Empty for all stages if no task read anything, as
+        then the log lacks the metrics of tasks.
         """
         amounts = self.tasks[["run", "stage", "input_rows"]].assign(
             input_bytes=self.tasks["input_mb"] * BYTES_PER_MB,
@@ -359,7 +361,12 @@ class QueryRuns:
             return [{} for _ in self.runs[0].stages]
         means = amounts.groupby(["stage", "run"])[names].sum().groupby("stage").mean()
         means = means.reindex(range(len(self.runs[0].stages)), fill_value=0.0).round()
-        return [{name: int(row[name]) for name in names} for _, row in means.iterrows()]
+        read = [{name: int(row[name]) for name in names} for _, row in means.iterrows()]
+        for of_stage, of_runs in zip(read, zip(*(run.stages for run in self.runs), strict=True), strict=True):
+            sizes = [stage.file_bytes for stage in of_runs if stage.file_bytes is not None]
+            if sizes:
+                of_stage["input_bytes"] = round(sum(sizes) / len(sizes))
+        return read
 
     @cached_property
     def edges(self) -> NDArray[np.int64]:

@@ -20,9 +20,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from workloads.job import MOST_TASKS, Wave, WorkloadError
+from workloads.job import MOST_BYTES, MOST_TASKS, Wave, WorkloadError
 from workloads.spark.names import group_name
-from workloads.spark.plans import CompiledNode, compiled_nodes, stage_operators
+from workloads.spark.plans import CompiledNode, FileScan, compiled_nodes, file_scans, stage_operators
 from workloads.spark.removals import is_loss
 
 NAN = float("nan")
@@ -107,6 +107,7 @@ class SparkStage:
     call_site: str = ""  # Spark's name of it, such as ``count at etl.py:12``
     resource_profile: int = 0  # number of the `ResourceProfile` of its tasks
     operators: tuple[str, ...] = ()  # operators of its tasks, see `workloads.spark.plans`
+    file_bytes: int | None = None  # size of the files that its tasks read; None if the log does not tell
 
 
 @dataclass(frozen=True)
@@ -173,6 +174,8 @@ class EventTables:
     _scopes: dict[int, tuple[str, ...]] = field(default_factory=dict)
     _execution_of: dict[int, int] = field(default_factory=dict)
     _nodes: dict[int, dict[str, list[CompiledNode]]] = field(default_factory=dict)
+    _scans: dict[int, set[FileScan]] = field(default_factory=dict)
+    _file_bytes: dict[int, dict[int, int]] = field(default_factory=dict)
     _tasks: tuple[array[int], ...] = field(default_factory=lambda: tuple(array("q") for _ in _TASK_COLUMNS))
 
     def add(self, name: str, event: _Event | None) -> None:
@@ -314,7 +317,7 @@ class EventTables:
 
     def _start_execution(self, event: _Event) -> None:
         execution = int(event["executionId"])
-        self._nodes[execution] = compiled_nodes(event.get("sparkPlanInfo"))
+        self._add_plan(execution, event.get("sparkPlanInfo"))
         root = event.get("rootExecutionId")  # Spark 3.4 and later
         if root is not None and int(root) != execution:
             self.roots[execution] = int(root)
@@ -325,11 +328,26 @@ class EventTables:
 
     def _update_execution(self, event: _Event) -> None:
         """Add the nodes of a plan that adaptive execution changed."""
-        self._nodes[int(event["executionId"])] = compiled_nodes(event["sparkPlanInfo"])
+        self._add_plan(int(event["executionId"]), event["sparkPlanInfo"])
+
+    def _add_plan(self, execution: int, plan: _Event | None) -> None:
+        self._nodes[execution] = compiled_nodes(plan)
+        self._scans.setdefault(execution, set()).update(file_scans(plan))
+
+    def _set_file_bytes(self, event: _Event) -> None:
+        """Keep the sizes of files that scans will read; the driver also reports other metrics in this event."""
+        execution = int(event["executionId"])
+        sizes = {scan.size for scan in self._scans.get(execution, ())}
+        updates = {int(number): int(value) for number, value in event["accumUpdates"]}
+        known = {
+            number: value for number, value in updates.items() if number in sizes and 0 <= value <= MOST_BYTES
+        }
+        self._file_bytes.setdefault(execution, {}).update(known)
 
     def _end_execution(self, event: _Event) -> None:
         number = int(event["executionId"])
-        self._nodes.pop(number, None)  # of many queries, they would fill the memory
+        for of_execution in (self._nodes, self._scans, self._file_bytes):
+            of_execution.pop(number, None)  # those of many queries would fill the memory
         if execution := self.executions.get(number):
             ended_ms, failed = _ms(event["time"]), bool(event.get("errorMessage"))
             self.executions[number] = replace(execution, ended_ms=ended_ms, failed=failed)
@@ -436,16 +454,23 @@ class EventTables:
         if not info.get("Failure Reason"):
             # The event of its submission may have been dropped.
             submitted_ms = stage.submitted_ms if stage.attempts else _known_ms(info, "Submission Time")
+            execution = self._execution_of.get(stage.stage_id, -1)
+            updated = {int(accumulator["ID"]) for accumulator in info.get("Accumulables", ())}
+            file_bytes = self._file_bytes.get(execution, {})
+            sizes = [
+                file_bytes[scan.size]
+                for scan in self._scans.get(execution, ())
+                if scan.size in file_bytes and not scan.accumulators.isdisjoint(updated)
+            ]
             self.stages[stage.stage_id] = replace(
                 stage,
                 submitted_ms=submitted_ms,
                 completed=True,
                 completed_ms=_known_ms(info, "Completion Time"),
                 operators=stage_operators(
-                    self._scopes[stage.stage_id],
-                    self._nodes.get(self._execution_of.get(stage.stage_id, -1), {}),
-                    {int(accumulator["ID"]) for accumulator in info.get("Accumulables", ())},
+                    self._scopes[stage.stage_id], self._nodes.get(execution, {}), updated
                 ),
+                file_bytes=min(sum(sizes), MOST_BYTES) if sizes else None,
             )
 
     def _start_task(self, event: _Event) -> None:
@@ -599,6 +624,7 @@ _HANDLERS: dict[str, Callable[[EventTables, _Event], None]] = {
     _SQL + "Start": EventTables._start_execution,
     _SQL + "End": EventTables._end_execution,
     "org.apache.spark.sql.execution.ui.SparkListenerSQLAdaptiveExecutionUpdate": EventTables._update_execution,
+    "org.apache.spark.sql.execution.ui.SparkListenerDriverAccumUpdates": EventTables._set_file_bytes,
     "SparkListenerJobStart": EventTables._start_job,
     "SparkListenerJobEnd": EventTables._end_job,
     "SparkListenerStageSubmitted": EventTables._submit_stage,

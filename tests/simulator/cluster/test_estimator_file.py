@@ -111,8 +111,8 @@ def _set(name: str, index: Any, value: Any) -> Callable[[Arrays], None]:
 
 @cases(
     "change, message",
-    (_head(lambda head: head.update(version=1)), "format version 2 expected, got 1"),
-    (_head(lambda head: head.update(version=True)), "format version 2 expected, got True"),
+    (_head(lambda head: head.update(version=1)), "format version 3 expected, got 1"),
+    (_head(lambda head: head.update(version=True)), "format version 3 expected, got True"),
     (_head(lambda head: head.update(features=[*FEATURES[:-1], "age"])), "estimator: features: expected those of this"),
     (_head(lambda head: head.update(features=[])), "estimator: features: expected those of this version of decima"),
     (_head(lambda head: head["fits"][0].update(job_var=[math.nan, 1])), "estimator: "),

@@ -3,15 +3,18 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from decima.schedulers import Fair
 from simulator import ClusterConfig, run_episode
 from simulator.cluster import predictor as of_workload
 from simulator.cluster.config import Knowledge
 from simulator.cluster.estimates import draw_estimates, without_history
+from simulator.cluster.observation import Decision, Observation
 from simulator.cluster.predictor import GROUPS, Predictor, predictor_of, template_keys, templates
 from simulator.cluster.stage_times import Forest, Prediction
 from tests.cases import cases
@@ -104,10 +107,10 @@ def test_a_prediction_depends_on_neither_times_nor_the_order_of_stages() -> None
     assert again.job_var == pytest.approx(expected.job_var)
 
 
-def within(predictor: Predictor, profiles: Sequence[JobProfile], half_width: float) -> float:
+def within(predictor: Predictor, profiles: Sequence[JobProfile], share: Literal[50, 90]) -> float:
     """Return the share of jobs whose work is in the interval of the prediction."""
     prior = WorkPrior.of(tuple(profiles))
-    intervals = [without_history(profile, prior, None, predictor).work_interval_ms(half_width) for profile in profiles]
+    intervals = [without_history(profile, prior, None, predictor).work_interval_ms(share) for profile in profiles]
     return float(
         np.mean([low <= profile.work_ms <= high for profile, (low, high) in zip(profiles, intervals, strict=True)])
     )
@@ -116,14 +119,35 @@ def within(predictor: Predictor, profiles: Sequence[JobProfile], half_width: flo
 def test_intervals_contain_as_many_new_jobs_as_they_should() -> None:
     jobs = [job(f"job {seed}", seed, noise=0.5) for seed in range(260)]
     predictor = fitted(jobs[:100])
-    assert 0.40 < within(predictor, jobs[100:], 0.6745) < 0.60
-    assert 0.80 < within(predictor, jobs[100:], 1.6449) < 0.98
+    assert 0.40 < within(predictor, jobs[100:], 50) < 0.60
+    assert 0.80 < within(predictor, jobs[100:], 90) < 0.98
+
+
+@cases("templates", 5, 10, 22)
+def test_intervals_hold_for_few_templates(templates: int) -> None:
+    """The jobs of a template share most of their error, so that many sizes of few queries are few errors."""
+
+    def errors(random: np.random.Generator, template: NDArray[np.int64]) -> NDArray[np.float64]:
+        of_jobs = random.normal(0, 0.5, template.max() + 1)[template] + random.normal(0, 0.1, len(template))
+        return np.stack([of_jobs, np.full(len(template), 0.05), np.full(len(template), 0.1)], axis=1)
+
+    template, shares = np.repeat(np.arange(templates), 3), []
+    for seed in range(200):
+        random = np.random.default_rng(seed)
+        measured = errors(random, template)
+        job_var, _ = of_workload._variances(measured)
+        half_widths = of_workload._half_widths(measured, template, job_var)
+        others = of_workload._deviation(errors(random, np.arange(100)), job_var)
+        shares.append((others[:, None] <= half_widths).mean(axis=0))
+    within_50, within_90 = np.mean(shares, axis=0)
+    assert 0.45 <= within_50 <= 0.55
+    assert 0.85 <= within_90 <= 0.95
 
 
 def within_their_intervals(profiles: Sequence[JobProfile]) -> tuple[float, float]:
     """Return the shares of a workload's jobs in their 50 and 90 % intervals, from forests without their templates."""
     predictor = fitted(profiles)
-    return within(predictor, profiles, 0.6745), within(predictor, profiles, 1.6449)
+    return within(predictor, profiles, 50), within(predictor, profiles, 90)
 
 
 def test_intervals_fit_the_held_out_queries_of_tpch(shared: Callable[[str], Path]) -> None:
@@ -207,6 +231,28 @@ def test_the_estimator_changes_nothing_without_unknown_jobs() -> None:
         for name in ("typical", "forest")
     ]
     np.testing.assert_array_equal(records[0].completion_ms, records[1].completion_ms)
+
+
+def test_jobs_are_predicted_when_they_arrive_and_not_at_decisions(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs, predicted_jobs, decisions = batch_arrivals(QUERIES, 6, seed=1), [], []
+    predict = Predictor.predict
+    fitted_to_all = predictor_of(jobs.library)
+
+    def count(self: Predictor, profile: JobProfile) -> Prediction | None:
+        predicted_jobs.append(profile)
+        return predict(self, profile)
+
+    class Counting(Fair):
+        def decide(self, observation: Observation) -> Decision | None:
+            decisions.append(len(predicted_jobs))
+            return super().decide(observation)
+
+    monkeypatch.setattr(Predictor, "predict", count)
+    assert fitted_to_all is not None
+    knowledge = Knowledge(unknown=1.0, estimator=fitted_to_all)
+    run_episode(ClusterConfig(10, knowledge=knowledge), jobs, Counting())
+    assert len(decisions) > 20
+    assert set(decisions) == {len(jobs)}
 
 
 def test_a_sequence_from_a_trace_predicts_by_its_own_jobs() -> None:

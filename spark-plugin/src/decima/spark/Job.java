@@ -3,8 +3,12 @@ package decima.spark;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import com.fasterxml.jackson.databind.util.RawValue;
+import java.util.ArrayDeque;
+import java.util.Collections;
+import java.util.Deque;
 import java.util.HashMap;
 import java.util.HashSet;
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.SortedSet;
@@ -29,6 +33,8 @@ final class Job {
     final int tasks;
     /** Parent stages; all have lower ids. */
     final SortedSet<Integer> parents = new TreeSet<>();
+    /** Parents of which an earlier Spark job left the output, or whose end the driver awaited. */
+    final Set<Integer> indirect = new HashSet<>();
     /** Spark jobs that need the stage. */
     final Set<Integer> sparkJobs = new HashSet<>();
     int attempt;
@@ -39,6 +45,12 @@ final class Job {
     /** Number of successful tasks, for their mean duration. */
     long timed;
     double totalMs;
+    /** Key of the SQL execution that the stage belongs to; null outside of SQL. */
+    String execution;
+    /** See {@link StageInputs}. */
+    List<String> scopes = Collections.emptyList();
+    List<String> operators = Collections.emptyList();
+    Long inputBytes;
 
     Node(int id, String name, int tasks) {
       this.id = id;
@@ -109,8 +121,9 @@ final class Job {
    * shuffles without a parent shuffle, which do not wait.
    *
    * @param active running Spark jobs of the DAG scheduler
+   * @param execution key of the SQL execution of the Spark job; null outside of SQL
    */
-  void add(ActiveJob added, scala.collection.mutable.HashMap<Object, ActiveJob> active) {
+  void add(ActiveJob added, scala.collection.mutable.HashMap<Object, ActiveJob> active, String execution) {
     Set<Integer> ended = new TreeSet<>();
     results.forEach((sparkJob, stage) -> {
       if (!active.contains(sparkJob)) {
@@ -121,7 +134,7 @@ final class Job {
       ended.removeAll(each.parents);
     }
     Stage last = added.finalStage();
-    walk(last, added.jobId(), false, new HashMap<>());
+    walk(last, added.jobId(), execution, false, new HashMap<>());
     if (!(last instanceof ShuffleMapStage)) {
       results.put(added.jobId(), last.id());
     } else if (last.parents().isEmpty() && ++firstShuffles <= (plan == null ? 0 : plan.first)) {
@@ -130,9 +143,33 @@ final class Job {
     for (Node each : stages.values()) {
       if (each.sparkJobs.contains(added.jobId()) && !each.over
           && each.parents.stream().noneMatch(parent -> isOpen(parent, added.jobId()))) {
-        ended.stream().filter(stage -> stage < each.id).forEach(each.parents::add);
+        ended.stream().filter(stage -> stage < each.id).forEach(stage -> {
+          each.parents.add(stage);
+          each.indirect.add(stage);
+        });
       }
     }
+    for (Node each : stages.values()) {
+      each.indirect.removeIf(parent -> isImplied(parent, each) && each.parents.remove(parent));
+    }
+  }
+
+  /** Whether another parent of a stage waits for this parent. */
+  private boolean isImplied(int parent, Node stage) {
+    Deque<Integer> pending = new ArrayDeque<>(stage.parents);
+    pending.remove(parent);
+    Set<Integer> seen = new HashSet<>();
+    while (!pending.isEmpty()) {
+      Node above = stages.get(pending.pop());
+      if (above == null || !seen.add(above.id)) {
+        continue;
+      }
+      if (above.parents.contains(parent)) {
+        return true;
+      }
+      pending.addAll(above.parents);
+    }
+    return false;
   }
 
   private boolean isOpen(int stage, int sparkJob) {
@@ -144,7 +181,7 @@ final class Job {
    * Adds a stage and its ancestors, and returns its id in the job. If an earlier Spark job of this job has written
    * the same shuffle, Spark skips the stage, and the result is the id of the earlier stage.
    */
-  private int walk(Stage stage, int sparkJob, boolean skipped, Map<Integer, Integer> walked) {
+  private int walk(Stage stage, int sparkJob, String execution, boolean skipped, Map<Integer, Integer> walked) {
     if (walked.containsKey(stage.id())) {
       return walked.get(stage.id());
     }
@@ -156,16 +193,46 @@ final class Job {
       return writer;
     }
     walked.put(stage.id(), stage.id());
-    Node node = stages.computeIfAbsent(stage.id(), id -> new Node(id, stage.name(), stage.numTasks()));
+    Node node = stages.computeIfAbsent(stage.id(), id -> node(stage, execution));
     node.sparkJobs.add(sparkJob);
     node.over = over;
     if (map != null) {
       writers.put(map.shuffleDep().shuffleId(), node.id);
     }
     for (Object parent : Reflect.list(stage.parents())) {
-      node.parents.add(walk((Stage) parent, sparkJob, over, walked));
+      int id = walk((Stage) parent, sparkJob, execution, over, walked);
+      node.parents.add(id);
+      if (id != ((Stage) parent).id()) {
+        node.indirect.add(id);
+      }
     }
     return node.id;
+  }
+
+  private static Node node(Stage stage, String execution) {
+    Node node = new Node(stage.id(), stage.name(), stage.numTasks());
+    node.execution = execution;
+    node.scopes = StageInputs.scopes(stage);
+    node.operators = StageInputs.operators(node.scopes, Collections.emptyMap());
+    node.inputBytes = StageInputs.inputBytes(stage);
+    return node;
+  }
+
+  /**
+   * Called when the plan of a SQL execution is known or has changed, and when stages of the execution are new.
+   *
+   * @return whether the operators of any stage have changed
+   */
+  boolean planned(String execution, Map<String, List<String>> compiled) {
+    boolean changed = false;
+    for (Node each : stages.values()) {
+      if (execution.equals(each.execution)) {
+        List<String> operators = StageInputs.operators(each.scopes, compiled);
+        changed |= !operators.equals(each.operators);
+        each.operators = operators;
+      }
+    }
+    return changed;
   }
 
   /** Called when a stage has tasks to run. */
@@ -198,7 +265,7 @@ final class Job {
   /**
    * @param nowMs time of the question
    * @param sets current task sets by stage
-   * @param plans whether to include the query's plan
+   * @param plans whether to include the query's plan and the operators of stages
    */
   void write(ObjectNode out, long nowMs, Map<Integer, TaskSetManager> sets, boolean plans) {
     out.put("id", id).put("name", name).put("submitted_time_ms", (double) submittedMs);
@@ -214,7 +281,7 @@ final class Job {
     out.put("running", running);
     ArrayNode all = out.putArray("stages");
     for (Node each : stages.values()) {
-      write(each, nowMs, sets.get(each.id), all.addObject());
+      write(each, nowMs, sets.get(each.id), all.addObject(), plans);
     }
   }
 
@@ -252,7 +319,7 @@ final class Job {
   }
 
   /** A task counts as done as soon as its executor is free, even if its result has not arrived. */
-  private static void write(Node node, long nowMs, TaskSetManager set, ObjectNode out) {
+  private static void write(Node node, long nowMs, TaskSetManager set, ObjectNode out, boolean plans) {
     int succeeded = Math.min(node.tasks, node.before + (set == null ? 0 : set.tasksSuccessful()));
     boolean done = set == null ? node.over : succeeded == node.tasks;
     int left = done ? 0 : node.tasks - succeeded;
@@ -271,5 +338,11 @@ final class Job {
     out.put("running_ms", (double) (set == null ? 0 : runningMs(set, nowMs)));
     ArrayNode parents = out.putArray("parents");
     node.parents.forEach(parents::add);
+    if (plans && !node.operators.isEmpty()) {
+      node.operators.forEach(out.putArray("operators")::add);
+    }
+    if (node.inputBytes != null) {
+      out.put("input_bytes", node.inputBytes);
+    }
   }
 }

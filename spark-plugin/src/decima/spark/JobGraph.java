@@ -47,6 +47,13 @@ final class JobGraph {
     }
   };
 
+  /** Compiled operators of the latest plans of SQL executions, by key, see {@link SqlPlan#compiled}. */
+  private final Map<String, Map<String, List<String>>> compiled = new LinkedHashMap<String, Map<String, List<String>>>() {
+    @Override protected boolean removeEldestEntry(Map.Entry<String, Map<String, List<String>>> eldest) {
+      return size() > ENDED_QUERIES;
+    }
+  };
+
   /** Spark jobs (by id) and queries (by key) that Spark did not know at the last call of {@link #endMissed}. */
   private Set<Object> unknown = new HashSet<>();
 
@@ -66,7 +73,11 @@ final class JobGraph {
       try {
         Option<ActiveJob> active = context.dagScheduler().jobIdToActiveJob().get(sparkJob);
         if (active.isDefined()) {
-          job.add(active.get(), context.dagScheduler().jobIdToActiveJob());
+          String execution = properties == null ? null : properties.getProperty("spark.sql.execution.id");
+          job.add(active.get(), context.dagScheduler().jobIdToActiveJob(), execution);
+          if (compiled.containsKey(execution)) {
+            job.planned(execution, compiled.get(execution));
+          }
         }
       } catch (Throwable e) {
         LOG.warn("no graph for Spark job {}: {}", sparkJob, e.toString());
@@ -97,7 +108,23 @@ final class JobGraph {
     job.describe(description, true);
   }
 
+  /**
+   * Called when the plan of a SQL execution, which may be part of another, is known or has changed.
+   *
+   * @return whether the operators of any stage have changed
+   */
+  synchronized boolean planned(long execution, Map<String, List<String>> operators) {
+    String key = String.valueOf(execution);
+    compiled.put(key, operators);
+    boolean changed = false;
+    for (Job each : jobs.values()) {
+      changed |= each.planned(key, operators);
+    }
+    return changed;
+  }
+
   synchronized void queryEnded(long query) {
+    compiled.remove(String.valueOf(query));
     String key = SQL + query;
     endedQueries.put(key, true);
     Job job = jobs.get(key);

@@ -5,6 +5,7 @@ import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.JsonNodeFactory;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -78,6 +79,33 @@ final class SqlPlan {
     below.clear();
     below.add(id);
     return below;
+  }
+
+  /**
+   * Returns the operators that Spark compiles into one function, each before its children, by the name of the function
+   * (<code>WholeStageCodegen (n)</code>), which is the scope of its RDD. If a query and its subqueries have the same
+   * name, the first one counts.
+   */
+  static Map<String, List<String>> compiled(Object root) throws ReflectiveOperationException {
+    Map<String, List<String>> all = new HashMap<>();
+    compiled(root, null, all);
+    return all;
+  }
+
+  private static void compiled(Object node, List<String> inside, Map<String, List<String>> all)
+      throws ReflectiveOperationException {
+    String name = (String) Reflect.get(node, "nodeName");
+    if (name.startsWith("WholeStageCodegen")) {
+      inside = new ArrayList<>();
+      all.putIfAbsent(name, inside);
+    } else if (name.startsWith("InputAdapter") || name.startsWith("Subquery") || name.startsWith("ReusedSubquery")) {
+      inside = null;
+    } else if (inside != null) {
+      inside.add(cut(name, LONGEST_NAME));
+    }
+    for (Object child : Reflect.list(Reflect.get(node, "children"))) {
+      compiled(child, inside, all);
+    }
   }
 
   private static Integer partitions(String text) {

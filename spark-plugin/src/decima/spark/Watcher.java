@@ -1,5 +1,7 @@
 package decima.spark;
 
+import java.util.List;
+import java.util.Map;
 import org.apache.spark.scheduler.SparkListener;
 import org.apache.spark.scheduler.SparkListenerEvent;
 import org.apache.spark.scheduler.SparkListenerExecutorAdded;
@@ -12,6 +14,8 @@ import scala.Option;
 /** Forwards events of Spark's listener bus: task durations, executors, start and end of queries and Spark jobs. */
 final class Watcher extends SparkListener {
   private static final String SQL = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecution";
+  /** Event of adaptive execution: the plan of a query has changed. */
+  private static final String ADAPTED = "org.apache.spark.sql.execution.ui.SparkListenerSQLAdaptiveExecutionUpdate";
 
   private final JobGraph jobs;
   private final Executors executors;
@@ -76,6 +80,8 @@ final class Watcher extends SparkListener {
     try {
       if (type.equals(SQL + "Start")) {
         queryStarted(event);
+      } else if (type.equals(ADAPTED)) {
+        planned(event);
       } else if (type.equals(SQL + "End")) {
         jobs.queryEnded((Long) Reflect.get(event, "executionId"));
         onEvent.run();
@@ -87,11 +93,20 @@ final class Watcher extends SparkListener {
 
   private void queryStarted(SparkListenerEvent event) throws ReflectiveOperationException {
     long id = (Long) Reflect.get(event, "executionId");
+    planned(event);
     if (isPartOfAnother(event, id)) {
       return;
     }
     SqlPlan plan = new SqlPlan(Reflect.get(event, "sparkPlanInfo"));
     jobs.queryStarted(id, (String) Reflect.get(event, "description"), (Long) Reflect.get(event, "time"), plan);
+  }
+
+  /** Keeps the compiled operators of a plan, from which those of the execution's stages follow. */
+  private void planned(SparkListenerEvent event) throws ReflectiveOperationException {
+    Map<String, List<String>> compiled = SqlPlan.compiled(Reflect.get(event, "sparkPlanInfo"));
+    if (jobs.planned((Long) Reflect.get(event, "executionId"), compiled)) {
+      onEvent.run();
+    }
   }
 
   /** Returns the query that started this query; known from Spark 3.4 on. */
