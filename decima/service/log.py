@@ -553,7 +553,7 @@ def _rename(path: Path, suffix: str = "") -> Path:
     raise AssertionError("unreachable")
 
 
-_NO_LOG = "not a log of decima serve of version 1 to 4"
+_NO_LOG = "not a log of decima serve of version 1 to 5"
 
 
 def _now_ms() -> float:

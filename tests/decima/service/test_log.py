@@ -313,7 +313,7 @@ def test_a_log_resumes_after_a_full_disk(
         ("", None),
         ("{}\n", "line 1: not a log of decima serve"),
         ('{"format":"decima-workload","version":1}\n', "line 1: not a log of decima serve"),
-        (FIRST.replace('"version":4', '"version":5'), "line 1: not a log of decima serve of version 1 to 4"),
+        (FIRST.replace('"version":5', '"version":6'), "line 1: not a log of decima serve of version 1 to 5"),
         (FIRST + '{"event":"left","driver":"x","time_ms":1}\n', "line 2: left.driver: "),
         (FIRST + "nonsense\n" * 2 + FIRST, "line 2: Invalid JSON"),
         (FIRST + 'nonsense\n{"event":"left","driver":1,"time_ms":1}\n', "line 2: Invalid JSON"),
