@@ -9,14 +9,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.errors import LONGEST_MS, WorkloadError, check_all, check_instance, check_number, check_whole
+from workloads.errors import (
+    LARGEST_WEIGHT,
+    LONGEST_MS,
+    WorkloadError,
+    check_all,
+    check_instance,
+    check_number,
+    check_whole,
+)
 
 __all__ = ["DEFAULT_TENANT", "NO_ATTRIBUTES", "JobAttributes", "Tenant", "check_attributes", "tenants_of"]
 
 #: Tenant of jobs that name no tenant; Spark's pool of the same name.
 DEFAULT_TENANT = "default"
-#: Largest weight; the smallest weight is its inverse.
-LARGEST_WEIGHT = 1e9
 _WEIGHTS = (1 / LARGEST_WEIGHT, LARGEST_WEIGHT)
 
 

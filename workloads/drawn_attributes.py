@@ -9,10 +9,9 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from workloads.arrivals import JobSequence, RandomStream, random_stream
-from workloads.attributes import LARGEST_WEIGHT, NO_ATTRIBUTES, Tenant
 from workloads.declaration import Number, Text, Whole, declared, described
 from workloads.display import count_text, numbers_text
-from workloads.errors import check_instance
+from workloads.errors import LARGEST_WEIGHT, check_instance
 from workloads.job import WorkloadError
 from workloads.texts import numbers_in
 
@@ -95,6 +94,8 @@ class AttributeDistribution:
         check_instance(sequence, JobSequence, "sequence", WorkloadError)
         if not self:
             return sequence
+        from workloads.attributes import NO_ATTRIBUTES, Tenant  # jobs of most sequences have no attributes
+
         count = len(sequence)
         deadlines, submitters, weights = (
             random_stream(sequence.seed, RandomStream.ATTRIBUTES, index) for index in range(3)

@@ -19,6 +19,8 @@ from typing import Any, TypeVar
 LONGEST_MS = 1e13
 #: Largest standard deviation of the logarithm of an error, a factor of about 150.
 LARGEST_ERROR = 5.0
+#: Largest weight of a job; the smallest weight is its inverse.
+LARGEST_WEIGHT = 1e9
 
 
 class DecimaError(Exception):
