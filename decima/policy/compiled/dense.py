@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from decima.outputs import uninterrupted
 from decima.policy.compiled.layers import apply_layer
 from simulator.compiled import ANY_ORDER, compiled, inner
 
@@ -66,15 +67,17 @@ class CompiledLayers(torch.autograd.Function):
         is_needed = context.needs_input_grad[3 : 3 + len(widths)]
         # Inputs without a gradient, such as features, usually come first.
         first = next((index for index, needs in enumerate(is_needed) if needs), len(widths))
-        of_inputs, of_weights = differentiate(
-            joined.numpy(),
-            outputs,
-            weights,
-            layers,
-            slopes,
-            gradient.contiguous().numpy(),
-            sum(widths[:first]),
-        )
+        # Numba cannot pass on the exception of a Ctrl-C that arrives while it runs inside autograd.
+        with uninterrupted():
+            of_inputs, of_weights = differentiate(
+                joined.numpy(),
+                outputs,
+                weights,
+                layers,
+                slopes,
+                gradient.contiguous().numpy(),
+                sum(widths[:first]),
+            )
         columns = torch.split(torch.from_numpy(of_inputs), widths[first:], dim=1)
         gradients: list[Tensor] = []
         for num_in, num_out, offset in layers.tolist():

@@ -1,9 +1,13 @@
 """One layer of a network, for any number of rows and any width."""
 
+import signal
+
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, strategies as st
 
+from decima.policy.compiled import dense
 from decima.policy.compiled.layers import apply_layer
 from simulator.compiled import compiled
 from tests.cases import cases
@@ -72,3 +76,25 @@ def test_arrays_that_are_too_small_are_refused(num_out: int, of: str, rows: int,
     arrays[of] = np.ascontiguousarray(arrays[of][:rows, : columns or None if of == "weights" else columns])
     with pytest.raises(ValueError, match="a layer has"):
         layer(arrays["x"], 5, arrays["out"], arrays["weights"], np.float32(SLOPE))
+
+
+def test_ctrl_c_waits_for_the_end_of_a_compiled_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numba turns a KeyboardInterrupt during such a call into a SystemError, or crashes."""
+    complete, differentiate = [], dense.differentiate
+
+    def interrupted(*arrays: np.ndarray) -> object:
+        signal.raise_signal(signal.SIGINT)
+        gradients = differentiate(*arrays)
+        complete.append(True)
+        return gradients
+
+    inputs, bias = torch.ones(3, 4, requires_grad=True), torch.ones(2, requires_grad=True)
+    loss = dense.CompiledLayers.apply(0.2, True, 1, inputs, torch.ones(2, 4), bias).sum()  # type: ignore[no-untyped-call]
+    monkeypatch.setattr(dense, "differentiate", interrupted)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            loss.backward()
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    assert complete
