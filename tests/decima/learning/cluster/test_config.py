@@ -38,6 +38,11 @@ def test_recipes_and_files_say_what_differs(tmp_path: Path) -> None:
     assert (policy.embedding, policy.hidden, policy.all_limits) == (4, (7,), True)
 
 
+@pytest.mark.parametrize("name", RECIPES.names())
+def test_recipes_describe_a_network(name: str) -> None:
+    assert read_config(name).policy.build().layers["stage_head"]
+
+
 @pytest.mark.parametrize("name", ["batch", "makespan", "paper", "stream"])
 def test_recipes_are_complete_settings(name: str, tmp_path: Path) -> None:
     """Recipes can be read; their settings are unchanged when written and read again."""
