@@ -271,6 +271,34 @@ def test_the_picture_of_commitments_is_what_its_script_draws(tmp_path: Path) -> 
     assert compare_images(str(picture), str(tmp_path / picture.name), TOLERANCE) is None
 
 
+#: Stand-in of the package of a logger, which prints the metrics.
+LOGGER = """
+class Run:
+    summary = {}
+    def __enter__(self): return self
+    def __exit__(self, *error): pass
+    def define_metric(self, name, step_metric): pass
+    def log(self, metrics): print(metrics["iteration"], metrics["best_improvement"])
+
+def init(project): return Run()
+def start_run(): return Run()
+def log_metrics(metrics, step): print(step, metrics["best_improvement"])
+def log_param(name, value): pass
+"""
+
+
+@pytest.mark.pages
+@pytest.mark.parametrize("logger", ["mlflow", "wandb"])
+def test_loggers_receive_the_metrics_of_each_iteration(logger: str, folder: Path) -> None:
+    (folder / f"{logger}.py").write_text(LOGGER)
+    program = folder / f"log_to_{logger}.py"
+    program.write_text(program.read_text().replace("iterations=20", f"overrides={SHORT}"))
+    here = os.environ | {"PYTHONPATH": str(README.parent)}
+    done = subprocess.run([sys.executable, program], cwd=folder, env=here, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["0", "1"]
+
+
 WITH_PYTHON = [page for page in PAGES if any(not name for name, _ in blocks("python", page))]
 
 
