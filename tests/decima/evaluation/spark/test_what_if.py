@@ -1,6 +1,7 @@
 """Jobs of event logs, simulated under other schedulers."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -270,6 +271,12 @@ def test_the_report_says_when_no_scheduler_matters(
     assert title.endswith(reason)
     conclusion = "Under no scheduler, jobs would complete sooner than under Spark FIFO in 95 % of the draws."
     assert not reason or shown(found, "x").notes[0] == conclusion
+    sooner = replace(found, jct_ms=found.jct_ms | {"srpt": 0.9 * found.jct_ms[found.sparks_own]})
+    assert (
+        shown(sooner, "x")
+        .notes[0]
+        .startswith(f"Under srpt, jobs would complete 10.0% sooner than under {found.sparks_own}")
+    )
 
 
 def test_clusters_in_which_no_scheduler_matters_are_one_row(tmp_path: Path) -> None:
