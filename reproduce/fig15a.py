@@ -57,7 +57,8 @@ def run(
     scratch = [
         f"cluster.executors={executors}",
         *stream_settings(interval),
-        "behaviour_cloning=null",
+        "episodes.batches=0",
+        "episodes.final_sequences=null",
         "policy.overrides.wait=false",
         f"curriculum={{start: {10 * interval:.6g}, end: {60 * interval:.6g}}}",
         "episodes.sequences=4",

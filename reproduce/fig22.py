@@ -42,7 +42,9 @@ def run(
         training: Setting of the training that differs from the recipe, such as iterations=20.
         workers: Processes.
     """
-    settings = [f"cluster.executors={executors}", f"workload.jobs={jobs}", *training]
+    settings = [
+        f"cluster.executors={executors}", f"workload.jobs={jobs}", "policy.preset=profiled", *training
+    ]  # fmt: skip
     for kind in ("stage_features", "job_features"):
         features = [
             feature.model_dump(mode="json")

@@ -1,9 +1,10 @@
 """Decima, sections 5.3 and 6.2: a policy that learns from rewards alone, by the paper's training and by a shorter one.
 
 The paper trains by REINFORCE, with 16 episodes of one job sequence, whose mean is the baseline, and with episodes that
-grow longer. Its Decima is 21 % (batches) and 29 % (streams) below weighted fair sharing with the best alpha. ``ppo`` is
-PPO with a critic and GAE, on four episodes of each of six sequences; its network sees how many executors a job uses
-well. Both start from random weights, and know no rule. Four trainings, about six hours of CPU time.
+grow longer. Its Decima is 21 % (batches) and 29 % (streams) below weighted fair sharing with the best alpha. ``ppo``
+are the recipes ``batch`` and ``stream``: PPO with a critic and GAE, on four episodes of each of six sequences; the
+network's inputs have no units. Both start from random weights, and know no rule. Four trainings, about six hours of CPU
+time.
 """
 
 from __future__ import annotations
@@ -36,21 +37,6 @@ PAPER = {
     ],
     "streams": [],
 }
-#: Changes of the recipes ``batch`` and ``stream``, so that they start from nothing.
-PPO = [
-    "behaviour_cloning=null",
-    "episodes.sequences=6",
-    "update.learning_rate=0.002",
-    "update.final_learning_rate=0.00003",
-    "update.entropy_start=0.01",
-    "update.ema_decay=0.9",
-]
-#: Kind of arrivals -> further changes. In streams, features without a scale learn faster; the longer streams have more
-#: waiting jobs, and late in the training more of them are needed to measure the small gradient.
-PPO_CHANGES = {
-    "batches": [],
-    "streams": ["policy.preset=relative", "workload.jobs=100", "episodes.final_sequences=14"],
-}
 
 
 def run(
@@ -59,7 +45,7 @@ def run(
     executors: int = 50,
     arrivals: tuple[str, ...] = ("batches", "streams"),
     iterations: int = 1000,
-    ppo_iterations: int = 330,
+    ppo_iterations: int | None = None,
     seed: int = 0,
     policies: Path = Path("reproduced/policies"),
     workers: int = 1,
@@ -71,7 +57,7 @@ def run(
         executors: Executors of the cluster.
         arrivals: batches or streams.
         iterations: Iterations of the paper's training.
-        ppo_iterations: Iterations of PPO.
+        ppo_iterations: Iterations of PPO; by default those of the recipes.
         seed: Seed of the first job sequence of the comparison, and of the trainings.
         policies: Folder of the trained policies; complete trainings in it are not repeated.
         workers: Processes.
@@ -83,7 +69,7 @@ def run(
             "paper": ("paper", [*PAPER[name], f"iterations={iterations}"]),
             "ppo": (
                 "batch" if name == "batches" else "stream",
-                [*PPO, *PPO_CHANGES[name], f"iterations={ppo_iterations}"],
+                [] if ppo_iterations is None else [f"iterations={ppo_iterations}"],
             ),
         }
         schedulers = {rule: rule for rule in ("fair", TUNED, "srpt", "srpt-tuned")}

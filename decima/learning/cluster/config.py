@@ -95,6 +95,8 @@ class TrainingConfig(RunConfig):
             raise ValueError("behaviour_cloning.jobs: has no effect beside settings")
         if not self.episodes.fixed_sequences:
             raise ValueError("episodes.fixed_sequences: expected true beside settings")
+        if self.episodes.batches:
+            raise ValueError("episodes.batches: has no effect beside settings, expected settings.batches")
         return self
 
     @property

@@ -73,6 +73,7 @@ class EpisodePlan:
         episode: index of the episode in the iteration.
         share: fraction of the choices that become samples, evenly spaced.
         start_ms: end of the warm-up, ms.
+        batch_jobs: number of jobs, which all arrive at once; None for the arrivals of the workload.
     """
 
     sequence_seed: int
@@ -82,6 +83,7 @@ class EpisodePlan:
     episode: int
     share: float = 1.0
     start_ms: float = 0.0
+    batch_jobs: int | None = None
 
 
 def plan_iteration(config: TrainingConfig, iteration: int) -> list[list[EpisodePlan]]:
@@ -95,6 +97,7 @@ def plan_iteration(config: TrainingConfig, iteration: int) -> list[list[EpisodeP
         episodes.sequences_before(number, config.iterations) for number in (iteration, iteration + 1)
     )
     first = before * episodes.per_sequence
+    batch_jobs = episodes.batch_jobs if iteration < episodes.batches * config.iterations else None
     groups = []
     for group in range(until - before):
         start_ms, end_ms = 0.0, math.inf
@@ -110,7 +113,11 @@ def plan_iteration(config: TrainingConfig, iteration: int) -> list[list[EpisodeP
             episode = group * episodes.per_sequence + index
             seed_index = first + (group * episodes.per_sequence if episodes.fixed_sequences else episode)
             seed = (1 + config.seed) * RUN_SEEDS + seed_index
-            plans.append(EpisodePlan(seed, end_ms, config.seed, iteration, episode, episodes.share, start_ms))
+            plans.append(
+                EpisodePlan(
+                    seed, end_ms, config.seed, iteration, episode, episodes.share, start_ms, batch_jobs
+                )
+            )
         groups.append(plans)
     return groups
 
@@ -251,7 +258,12 @@ def start_episodes(
     policy: PolicyConfig, conditions: Conditions, plans: Sequence[EpisodePlan]
 ) -> list[Episode]:
     """Start planned episodes; episodes with the same sequence seed share the job sequence."""
-    sequences = {plan.sequence_seed: conditions.sequence(plan.sequence_seed) for plan in plans}
+    sequences = {}
+    for plan in plans:
+        arrivals = conditions
+        if plan.batch_jobs is not None:
+            arrivals = replace(conditions, arrivals="batch", num_jobs=plan.batch_jobs, drift=None)
+        sequences[plan.sequence_seed] = arrivals.sequence(plan.sequence_seed)
     return [
         Episode(
             policy,

@@ -210,6 +210,12 @@ class EpisodesSection(Section):
         "true: per_sequence episodes share a job sequence (input-dependent baseline); false: each episode "
         "draws its own sequence, and the baseline averages over per_sequence of them (the ablation of Figure 14)",
     )
+    batches: Share = described(
+        0.0,
+        "share of the training, at its beginning, in which all jobs of a sequence arrive at once: an untrained policy "
+        "learns more from batches than from a stream, in which it lets the queue grow",
+    )
+    batch_jobs: Count = described(20, "number of jobs in these batches")
     warm_up: Weight = described(
         0.0, "mean time for which srpt decides first, without samples, so that the cluster is busy, s"
     )

@@ -188,7 +188,8 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
     def _start_from(self, start: str) -> Mapping[str, Any]:
         path = policy_path(start)
         policy = load_policy(path)
-        here, there = (network.config.model_dump() for network in (self.policy, policy))
+        # Waiting is a choice among the same limits, so the weights of a policy without it fit, too.
+        here, there = (network.config.model_dump(exclude={"wait"}) for network in (self.policy, policy))
         if other := [name for name in here if here[name] != there[name]]:
             raise PolicyFileError(f"{path}: a policy of other settings: {', '.join(other)}")
         for network in (self.policy, self.average):

@@ -163,6 +163,7 @@ def test_overrides_win_and_bad_files_are_refused(tmp_path: Path) -> None:
         ("settings: {}\nworkload: {jobs: 3}", "workload: has no effect beside settings"),
         ("settings: {}\nbehaviour_cloning: {jobs: 3}", "behaviour_cloning.jobs: has no effect beside settings"),
         ("settings: {}\nepisodes: {fixed_sequences: false}", "episodes.fixed_sequences: expected true beside settings"),
+        ("settings: {}\nepisodes: {batches: 0.5}", "episodes.batches: has no effect beside settings"),
         ("returns: {relative: true}\ncluster: {reward: makespan}", "returns.relative: expected the reward jct"),
         ("validation: {against: nobody}", "validation.against: unknown scheduler 'nobody'"),
         ("curriculum: {start: 5}\ncluster: {semantics: decima-sim}", "curriculum: no episode ends early"),

@@ -237,6 +237,19 @@ def test_the_number_of_sequences_changes_linearly(final: int | None, expected: l
     assert [len(plan_iteration(settings, k)) for k in range(6)] == expected
 
 
+def test_all_jobs_arrive_at_once_at_the_beginning_of_a_training(tmp_path: Path) -> None:
+    settings = small(
+        tmp_path,
+        iterations=4,
+        workload={"arrivals": "poisson", "jobs": 5, "interval": 3.0},
+        episodes={"sequences": 1, "per_sequence": 2, "batches": 0.5, "batch_jobs": 3},
+    )
+    plans = [plan for k in range(4) for plan in plan_iteration(settings, k)[0]]
+    arrivals = [episode.sequence.arrival_ms for episode in start_episodes(POLICY.config, settings.conditions(), plans)]
+    assert [len(arrival_ms) for arrival_ms in arrivals] == [3] * 4 + [5] * 4
+    assert [bool(arrival_ms.any()) for arrival_ms in arrivals] == [False] * 4 + [True] * 4
+
+
 @pytest.mark.parametrize("fixed", [True, False])
 @pytest.mark.parametrize("final", [None, 7])
 def test_the_seeds_of_a_training_are_those_of_its_episodes(fixed: bool, final: int | None) -> None:

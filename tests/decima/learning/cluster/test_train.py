@@ -410,6 +410,15 @@ def test_a_policy_of_other_sizes_is_no_beginning(tmp_path: Path) -> None:
             ClusterTraining(small(tmp_path, behaviour_cloning=None, **changes), tmp_path / "run")
 
 
+def test_a_policy_that_cannot_wait_is_a_beginning_of_one_that_can(tmp_path: Path) -> None:
+    first = train(small(tmp_path, iterations=1, policy={"overrides": {"wait": False}}), tmp_path / "first")
+    config = small(tmp_path, start=str(first.policy_file), behaviour_cloning=None, policy={"overrides": {"wait": True}})
+    started = ClusterTraining(config, tmp_path / "run").policy
+    assert started.config.wait
+    before = load_policy(first.policy_file).state_dict()
+    assert all(torch.equal(weight, before[name]) for name, weight in started.state_dict().items())
+
+
 def test_a_workload_that_has_changed_since_is_noticed(tmp_path: Path) -> None:
     train(small(tmp_path, iterations=1), tmp_path / "out")
     library = Workload((job(stage(3, 200.0), name="other"),), None, "other")
