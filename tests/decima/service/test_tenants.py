@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from decima.registry import make_scheduler
+from decima.schedulers import Fair
 from decima.schedulers.srpt import Srpt
 from decima.service.audit import AuditLog, Event
 from decima.service.credentials import Token
@@ -314,6 +315,25 @@ def test_a_quota_that_is_lowered_at_a_reload_holds_when_running_tasks_have_ended
     assert shares.ask("one", work(running=1), running=1, leaving=2) == 1
     service.replace(Srpt, "", None, declared(a={}))
     assert shares.ask("one", work(running=1), running=1) == 4
+
+
+def test_executors_that_have_not_left_yet_count_in_the_quota() -> None:
+    """Free slots of the cluster are no reason to start executors of a second application earlier."""
+    shares = Shares(slots=8)
+    shares.service.replace(Fair, "", None, declared(a={"quota": 4}))
+    assert shares.ask("one", work()) == 4
+    assert shares.ask("one", work(running=4), running=4) == 4
+    assert shares.ask("two", work()) == 0
+    shares.now_s = 60.0
+    done = a_job("a", a_stage(1, "done", mean_ms=1.0), a_stage(2, tasks=3, done=0, running=2, mean_ms=10_000.0))
+    lower = shares.ask("one", done, running=2, idle=2)
+    assert lower is not None
+    assert lower < 4
+    assert shares.ask("two", work()) == 0
+    assert shares.ask("one", done, running=2, idle=lower - 2, leaving=4 - lower) == lower
+    assert shares.ask("two", work()) == 0
+    assert shares.ask("one", done, running=2, idle=lower - 2) == lower
+    assert shares.ask("two", work()) == 4 - lower
 
 
 def test_metrics_are_by_tenant(tmp_path: Path) -> None:
