@@ -31,6 +31,7 @@ def reimplementations(executors: int) -> dict[str, list[str]]:
             "policy.overrides.aggregate=false",
             "policy.overrides.summary_aggregate=false",
             "policy.overrides.limit=outputs",
+            "policy.overrides.log_limits=false",
             f"policy.overrides.num_limits={executors}",
             "policy.overrides.wait=false",
         ],
@@ -68,7 +69,11 @@ def run(
     size = [f"cluster.executors={executors}", *training]
     variants = {
         "decima": [],
-        "no parallelism control": ["policy.overrides.limit=none", "policy.overrides.wait=false"],
+        "no parallelism control": [
+            "policy.overrides.limit=none",
+            "policy.overrides.log_limits=false",
+            "policy.overrides.wait=false",
+        ],
         "no graph embedding": ["policy.overrides.graph=false"],
         "unfixed sequences": ["episodes.fixed_sequences=false"],
         **reimplementations(executors),

@@ -49,7 +49,11 @@ def run(
     interval = interval_for_load(load, workload, executors)
     encodings = {
         "decima": [],
-        "an output per limit": ["policy.overrides.limit=outputs", f"policy.overrides.num_limits={executors}"],
+        "an output per limit": [
+            "policy.overrides.limit=outputs",
+            "policy.overrides.log_limits=false",
+            f"policy.overrides.num_limits={executors}",
+        ],
         "limits of stages": ["policy.overrides.limit=stage"],
         **reimplementations(executors),
     }
