@@ -369,9 +369,11 @@ class TrainingLoop(ABC, Generic[Config]):
             self._progress(TRAINING, done, last)
             for iteration in range(done, last):
                 done = iteration + 1
-                is_validated = done % self.config.validation.every == 0 or done == last
-                yield self._measured(done, self.learn(iteration), is_validated)
+                yield self._measured(done, self.learn(iteration), self._is_validated(done))
                 self._progress(TRAINING, done, last)
+
+    def _is_validated(self, iteration: int) -> bool:
+        return iteration % self.config.validation.every == 0 or iteration == self.config.iterations
 
     def _measured(
         self, iteration: int, metrics: Mapping[str, float], is_validated: bool = True

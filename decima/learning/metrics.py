@@ -53,6 +53,8 @@ COMMON: dict[str, str] = {
 CLUSTER_METRICS: dict[str, str] = COMMON | {
     "mean_jct_s": "mean JCT of the jobs that training episodes completed, averaged over episodes, s",
     "advantage_std": "standard deviation of the advantages before they are normalised",
+    "gradient_signal": "part of the policy gradient that is common to the job sequences, from 0 (noise) to 1; where "
+    "it stays below 1 / episodes.sequences, more sequences help more than more iterations; with each validation",
     "loss": "loss of the policy without the entropy bonus, averaged over the gradient steps",
     "kl": "KL divergence of the updated policy from the acting policy, nats; ppo only",
     "clipped": "share of samples whose probability ratio was clipped; ppo only",

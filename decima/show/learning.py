@@ -65,6 +65,7 @@ LABELS: dict[str, str] = {
     # on clusters
     "mean_jct_s": "Mean job completion time of training episodes, s",
     "advantage_std": "Standard deviation of the advantages",
+    "gradient_signal": "Part of the gradient that is common to job sequences",
     "loss": "Loss of the policy",
     "kl": "Divergence of the policy in an update, nats",
     "clipped": "Share of decisions whose ratio was clipped",

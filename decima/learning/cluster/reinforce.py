@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from decima.learning.cluster.rollout import Trajectories
     from decima.policy.policy import Policy
 
-__all__ = ["Reinforce", "policy_gradient"]
+__all__ = ["Reinforce", "gradient_signal", "policy_gradient"]
 
 
 class Reinforce(TrainingPart):
@@ -86,3 +88,32 @@ def policy_gradient(
     spread = entropy.sum() / count
     (loss - entropy_weight * spread).backward()  # type: ignore[no-untyped-call]
     return loss.item(), spread.item()
+
+
+def gradient_signal(
+    policy: Policy, samples: Trajectories, advantage: NDArray[np.float64], sequences: Sequence[slice]
+) -> float:
+    """Return the part of the policy gradient that is common to job sequences: E[g_i g_j] / E[g_i²], i other than j.
+
+    It is 1 if the gradients g_i of all sequences are equal, and about 0 if they are noise. The mean gradient of n
+    sequences has the squared signal-to-noise ratio n signal / (1 - signal).
+
+    Args:
+        advantage: float64 [n], advantages.
+        sequences: samples of each job sequence; at least two sequences.
+    """
+    parameters, gradients = list(policy.parameters()), []
+    for sequence in sequences:
+        policy.zero_grad()
+        for part in samples.pieces(np.arange(sequence.start, sequence.stop)):
+            policy_gradient(
+                *samples.evaluate(policy, part), advantage[part], 0.0, sequence.stop - sequence.start
+            )
+        gradients.append(
+            torch.cat([weight.grad.flatten() for weight in parameters if weight.grad is not None])
+        )
+    policy.zero_grad()
+    every = torch.stack(gradients).double()
+    squares, count = every.square().sum(), len(every)
+    common = every.sum(dim=0).square().sum() - squares
+    return float(common / (count - 1) / squares) if squares > 0 else math.nan

@@ -24,7 +24,7 @@ from decima.learning.cluster.advantages import Advantages
 from decima.learning.cluster.clone import clone_epochs, split
 from decima.learning.cluster.config import TrainingConfig, read_config, workload_overrides
 from decima.learning.cluster.ppo import PPO
-from decima.learning.cluster.reinforce import Reinforce
+from decima.learning.cluster.reinforce import Reinforce, gradient_signal
 from decima.learning.cluster.rollout import (
     Shared,
     Trajectories,
@@ -127,12 +127,15 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
 
         advantage = self.advantages(self.policy, samples, groups)
         spread = float(advantage.std()) if len(samples) else math.nan
-        parts = [advantage]
-        if update.normalise == "sequence":
-            ends = np.cumsum([len(group) for group in groups])[:-1]
-            parts = np.split(advantage, samples.first[ends])
-        if update.normalise != "none":
-            advantage = np.concatenate([_standardised(part) for part in parts])
+        ends = samples.first[np.cumsum([len(group) for group in groups])]
+        sequences = [slice(*bounds) for bounds in itertools.pairwise([0, *ends.tolist()])]
+        if update.normalise == "std":
+            advantage = _standardised(advantage)
+        elif update.normalise == "sequence":
+            advantage = np.concatenate([_standardised(advantage[sequence]) for sequence in sequences])
+        measured: dict[str, float] = {}
+        if len(sequences) > 1 and len(samples) and self._is_validated(iteration + 1):
+            measured["gradient_signal"] = gradient_signal(self.policy, samples, advantage, sequences)
 
         self._optimiser.param_groups[0]["lr"] = update.learning_rate_at(progress)
         updated: dict[str, float] = {}
@@ -156,6 +159,7 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
             "mean_jct_s": float(completed.mean()) / 1000 if completed.size else math.nan,
             "return": float(samples.reward.sum()) / samples.num_episodes,
             "advantage_std": spread,
+            **measured,
             "learning_rate": update.learning_rate_at(progress),
             "entropy_weight": update.entropy_weight_at(progress),
             "samples": len(samples),

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from decima.learning import PPO
 from decima.learning.cluster.clone import clone_epochs, split
+from decima.learning.cluster.reinforce import gradient_signal
 from decima.learning.cluster.rollout import Episode, record_scheduler, roll_out
 from decima.policy import NotFiniteError, PartError, Policy
 from decima.policy.presets import SHORTCUT_POLICY
@@ -56,6 +57,24 @@ def test_reinforce_takes_the_gradient_that_was_computed_by_hand() -> None:
     assert report["gradient_norm"] == pytest.approx(float(np.linalg.norm(expected)), rel=1e-4)
     assert report.keys() == {"loss", "entropy", "gradient_norm", "steps"}
     assert report["steps"] == 1
+
+
+def test_the_signal_is_the_part_of_the_gradient_that_is_common_to_sequences() -> None:
+    random = np.random.default_rng(6)
+    drawn = random.standard_normal((2, 3, 2)).astype(np.float32)
+    alike = [slice(0, 2), slice(2, 4), slice(4, 6)]
+    policy, samples = Policy(LINEAR, seed=1), linear_samples(np.concatenate([drawn] * 3), [2, 0] * 3)
+    before, gain = weights(policy), np.array([1.5, -0.7])
+    # Three sequences that agree; one of three that is the opposite; as many for as against.
+    assert gradient_signal(policy, samples, np.tile(gain, 3), alike) == pytest.approx(1.0, rel=1e-5)
+    assert gradient_signal(policy, samples, np.concatenate([gain, gain, -gain]), alike) == pytest.approx(
+        -1 / 3, rel=1e-5
+    )
+    features = random.standard_normal((800, 3, 2)).astype(np.float32)
+    noise = [slice(first, first + 4) for first in range(0, 800, 4)]
+    assert abs(gradient_signal(policy, linear_samples(features, [1] * 800), random.standard_normal(800), noise)) < 0.05
+    np.testing.assert_array_equal(weights(policy), before)
+    assert all(weight.grad is None for weight in policy.parameters())
 
 
 def test_pieces_do_not_show_and_gradients_are_clipped(monkeypatch: pytest.MonkeyPatch) -> None:
