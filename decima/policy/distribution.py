@@ -18,7 +18,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from decima.policy.archive import checked
 from decima.policy.files import TRAINED_ON, policy_path, read_about
-from simulator.cluster.alone import known_sequence
 from simulator.cluster.config import ERRORS, ClusterConfig
 from workloads.arrivals import JobSequence
 
@@ -214,7 +213,7 @@ def summarise(samples: Iterable[tuple[ClusterConfig, JobSequence]]) -> Distribut
     Args:
         samples: pairs of a cluster and a job sequence; at least one. A few samples are enough.
     """
-    met = [(cluster, known_sequence(sequence, cluster)) for cluster, sequence in samples]
+    met = [(cluster, _as_schedulers_see(sequence, cluster)) for cluster, sequence in samples]
     jobs = [(cluster, profile) for cluster, sequence in met for profile in sequence.profiles]
     tasks = np.array([profile.num_tasks for _, profile in jobs], dtype=np.float64)
     work_ms = np.array([profile.work_ms for _, profile in jobs])
@@ -271,6 +270,15 @@ def format_quantity(quantity: DistributionQuantity, value: float) -> str:
     if quantity.shares:
         return f"{value:,.0%}"
     return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.2g}"
+
+
+def _as_schedulers_see(sequence: JobSequence, cluster: ClusterConfig) -> JobSequence:
+    """Return a sequence whose jobs all have mean task times: estimated ones where the workload has none."""
+    if all(profile.means_are_known for profile in set(sequence.profiles)):
+        return sequence
+    from simulator.cluster.alone import known_sequence  # estimates each job alone
+
+    return known_sequence(sequence, cluster)
 
 
 def _load(cluster: ClusterConfig, sequence: JobSequence) -> float | None:

@@ -32,7 +32,6 @@ from decima.policy.compiled.network import act, decide
 from decima.policy.config import PolicyConfig
 from decima.policy.messages import message_order, published_message_order
 from decima.schedulers.base import Kind, Scheduler
-from simulator.cluster.alone import useful_parallelism
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
 from workloads.arrivals import RandomStream, random_stream
@@ -229,6 +228,8 @@ class Featurizer:
     def _of_profile(self, profile: JobProfile, cluster: ClusterConfig) -> _Known:
         useful = (0,) * len(COST_EXPONENTS)
         if self._asks_useful:
+            from simulator.cluster.alone import useful_parallelism  # estimates each job alone
+
             useful = useful_parallelism(profile, cluster, COST_EXPONENTS)
         return self._order(profile), useful, profile.height_ms if self._asks_heights else np.zeros(0)
 
