@@ -143,7 +143,11 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", [*README.parent.glob("*.md"), *DOCS.rglob("*.md")], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [*README.parent.glob("*.md"), *DOCS.rglob("*.md"), *README.parent.glob("notebooks/*.ipynb")],
+    ids=lambda page: page.stem,
+)
 def test_links_lead_to_files_and_headings(page: Path) -> None:
     """On GitHub, where the pages of the reference have no headings for classes and functions."""
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
@@ -151,7 +155,8 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
         if "://" not in target:
             found = page.parent / path if path else page
             assert found.exists(), target
-            assert not anchor or found.parent.name == "reference" or anchor in anchors(found), target
+            elsewhere = found.parent.name == "reference" or found.suffix == ".ipynb"  # anchors of the site, of Jupyter
+            assert not anchor or elsewhere or anchor in anchors(found), target
 
 
 def test_pages_are_read_in_minutes() -> None:

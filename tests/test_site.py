@@ -106,6 +106,12 @@ def test_a_page_has_the_same_elements_as_on_github(site: str, page: Path) -> Non
     assert shown[0] == shown[1]
 
 
+def test_links_of_notebooks_lead_to_pages(site: str) -> None:
+    for page in [page for page in PAGES if page.suffix == ".ipynb"]:
+        for link in article(site, page).find_all("a", href=re.compile(r"^(?!https?:|#)")):
+            urlopen(f"{site}/tutorial/{link['href'].partition('#')[0]}").close()
+
+
 #: A search -> page that should be among the first five.
 SEARCHES = {
     "GNN": "guides/network.html",
