@@ -101,7 +101,7 @@ def offer_to_tenants(
 ) -> list[int]:
     """Offer each tenant its idle executors, and executors up to its share of the slots, from wherever they come.
 
-    A scheduler decides within each tenant.
+    A scheduler decides within each tenant. What it leaves idle is offered to the other tenants, up to their quotas.
 
     Args:
         of_job: index of each job's tenant, int64 [jobs].
@@ -118,11 +118,27 @@ def offer_to_tenants(
     for job, tenant in enumerate(of_job):
         demand[tenant] += snapshot.demand(job)
     shares = divide(tenants, demand, snapshot.config.num_executors)
-    for index in sorted(range(len(tenants)), key=lambda index: -tenants[index].priority):
-        inside = OnlyJobs(scheduler, of_job == index)
-        snapshot.offer_all(inside, np.flatnonzero(of_job == index).tolist())
+    order = sorted(range(len(tenants)), key=lambda index: -tenants[index].priority)
+    inside = [OnlyJobs(scheduler, of_job == index) for index in range(len(tenants))]
+    room = [tenant.quota - slots for tenant, slots in zip(tenants, held, strict=True)]
+    spare = 0
+    for index in order:
+        snapshot.offer_all(inside[index], np.flatnonzero(of_job == index).tolist())
         if (count := shares[index] - held[index]) > 0:
-            snapshot.offer(inside, -1, count)
+            left = snapshot.offer(inside[index], -1, count)
+            room[index] -= count - left
+            spare += left
+    # Executors that the scheduler leaves idle in one tenant are for the jobs of the others.
+    for index in order:
+        if (count := min(spare, room[index])) > 0:
+            used = count - snapshot.offer(inside[index], -1, count)
+            room[index] -= used
+            spare -= used
+        for job in np.flatnonzero(of_job != index).tolist():
+            if (count := min(snapshot.waiting[job], room[index])) > 0:
+                used = count - snapshot.offer(inside[index], job, count)
+                room[index] -= used
+                snapshot.waiting[job] -= used
     return [max(slots - share, 0) for slots, share in zip(held, shares, strict=True)]
 
 

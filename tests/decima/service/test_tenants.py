@@ -6,12 +6,13 @@ import os
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from decima.registry import make_scheduler
-from decima.schedulers import Fair
+from decima.schedulers import Fair, Scheduler
 from decima.schedulers.srpt import Srpt
 from decima.service.audit import AuditLog, Event
 from decima.service.credentials import Token
@@ -22,6 +23,7 @@ from decima.service.service import DeniedError, RefusedError, ServeError, Servic
 from decima.service.shares import divide
 from decima.service.snapshot import Share
 from decima.service.tenants import Tenants, read_tenants
+from simulator import Decision, Observation
 from tests.cases import cases
 from tests.decima.service.scripted_cluster import Application, ScriptedCluster
 from tests.decima.service.serving import Client, a_hello, a_job, a_stage, a_state, executors, serving
@@ -216,7 +218,7 @@ def run(
     applications: list[Application],
     tenants: Tenants,
     watch: Callable[[ScriptedCluster], None] = lambda cluster: None,
-    policy: str = "fair",
+    policy: Any = "fair",
     slots: int = SLOTS,
 ) -> ScriptedCluster:
     """Return a shared cluster that has run all applications; the tenant is by name."""
@@ -268,7 +270,9 @@ def test_quotas_hold_at_every_instant_and_every_task_runs_once(
         assert cluster.tasks == sum(profile.num_tasks for each in applications for profile in each.profiles)
 
 
-def held_between(begin_ms: float, end_ms: float, tenants: Tenants, applications: list[Application]) -> dict[str, float]:
+def held_between(
+    begin_ms: float, end_ms: float, tenants: Tenants, applications: list[Application], policy: Any = "fair"
+) -> dict[str, float]:
     """Return the mean number of registered executors of each application in a time interval."""
     seen: list[dict[str, int]] = []
 
@@ -276,7 +280,7 @@ def held_between(begin_ms: float, end_ms: float, tenants: Tenants, applications:
         if begin_ms <= cluster.now < end_ms:
             seen.append({each.name: len(each.executors) for each in cluster.applications})
 
-    run(applications, tenants, watch)
+    run(applications, tenants, watch, policy)
     return {name: sum(each[name] for each in seen) / len(seen) for name in seen[0]}
 
 
@@ -302,6 +306,26 @@ def test_a_higher_priority_is_served_first_and_others_wait() -> None:
     applications = [Application("low", 0.0, long_job()), Application("high", 20_000.0, long_job())]
     held = held_between(50_000.0, 60_000.0, tenants, applications)
     assert held == {"low": pytest.approx(0, abs=0.2), "high": pytest.approx(8, abs=0.2)}
+
+
+class AtMostThree(Scheduler):
+    """Gives each job three executors, in order of arrival."""
+
+    def decide(self, observation: Observation) -> Decision | None:
+        for job, stage in enumerate(observation.next_stage.tolist()):
+            if stage >= 0 and observation.held(job) < 3:
+                return Decision(stage, 3)
+        return None
+
+
+@cases("quota, expected", (None, 5), (4, 4))
+def test_slots_that_the_policy_leaves_idle_in_a_tenant_are_for_others(quota: int | None, expected: int) -> None:
+    """Both tenants have four of eight slots, but the only job of one uses three."""
+    tenants = declared(a={"applications": ["a"]}, b={"applications": ["b*"], "quota": quota})
+    applications = [Application(name, 0.0, long_job()) for name in ("a", "b1", "b2")]
+    held = held_between(50_000.0, 55_000.0, tenants, applications, AtMostThree)
+    assert held["a"] == pytest.approx(3, abs=0.1)
+    assert held["b1"] + held["b2"] == pytest.approx(expected, abs=0.1)
 
 
 def test_a_quota_that_is_lowered_at_a_reload_holds_when_running_tasks_have_ended() -> None:
