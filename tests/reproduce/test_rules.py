@@ -99,6 +99,8 @@ def test_estimators_of_unknown_jobs_are_compared_with_and_without_plans(
     kinds = Path(unknown.__file__).parents[1] / "recordings" / "kinds" / "jobs.json.gz"
     with_plans = tables(f"unknown-plans {tiny} --others {kinds}", tmp_path, picture=False)
     errors = with_plans["errors"].set_index(["workload", "inputs"])["error of stages"]
+    assert list(with_plans["few templates"]["templates"]) == [5, 10, 20] * 4
+    assert list(with_plans["history with errors"]["arrivals"]) == ["batches", "streams"]
     for workload in ("tpch", "jobs.json.gz"):
         assert errors[workload, "DAG and plan"] < errors[workload, "DAG"]
     rows = with_plans["batches"].set_index("estimates")["mean_jct_s"]
