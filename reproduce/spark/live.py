@@ -252,7 +252,14 @@ def live_spark(
 
 
 @contextmanager
-def serving(policy: str, history: Path, log: Path, slots: int | None = None) -> Iterator[str]:
+def serving(
+    policy: str,
+    history: Path,
+    log: Path,
+    slots: int | None = None,
+    address: str = "127.0.0.1:0",
+    estimator: str = "forest",
+) -> Iterator[str]:
     """Run ``decima serve`` inside the block and yield its address.
 
     Args:
@@ -260,12 +267,15 @@ def serving(policy: str, history: Path, log: Path, slots: int | None = None) -> 
         history: workload file with the profiles of the jobs.
         log: file for the live log.
         slots: number of slots that applications of a standalone cluster share.
+        address: host and port on which to listen; by default a free port.
+        estimator: estimator of jobs without history.
 
     Raises:
         LiveSparkError: the service does not start.
     """
-    command = [sys.executable, "-m", "decima", "serve", "--spark", "0", "--no-token", "--policy", policy]
-    command += ["--history", str(history), "--log", str(log)]
+    port = address.rpartition(":")[2]
+    command = [sys.executable, "-m", "decima", "serve", "--spark", port, "--no-token", "--policy", policy]
+    command += ["--history", str(history), "--log", str(log), "--estimator", estimator]
     command += [] if slots is None else ["--slots", str(slots)]
     with (
         log.with_suffix(".err").open("w+") as errors,
