@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 import decima
 from reproduce.common import Result
 from reproduce.spark.live import LiveSparkError, live_spark, serving
-from reproduce.spark.sleeping import SparkSetting, sleeping_history, sleeping_jobs
+from reproduce.spark.sleeping import SparkSetting, check_pyspark, sleeping_history, sleeping_jobs
 from simulator.cluster.predictor import template_keys, templates
 from workloads import JobProfile
 from workloads.spark.recorder.cluster import free_port
@@ -60,6 +60,7 @@ def run(
         master: Spark's master, such as local[8]; by default executors are processes.
         seed: Seed of the first batch.
     """
+    check_pyspark()
     setting = SparkSetting(executors, jobs, batches, scale=scale, tasks=tasks, seed=seed)
     naps = sleeping_jobs(decima.open_workload(workload).profiles, setting)
     fold = np.array(templates([template_keys(profile) for profile in naps])) % folds

@@ -28,7 +28,7 @@ from workloads.scaling import scaled
 from workloads.sources.workload_file import Workload
 from workloads.sources.workload_writer import write_workload
 
-__all__ = ["SparkSetting", "run_on_spark", "sleeping", "sleeping_history", "sleeping_jobs"]
+__all__ = ["SparkSetting", "check_pyspark", "run_on_spark", "sleeping", "sleeping_history", "sleeping_jobs"]
 
 #: Number of simulated episodes of which a prediction is the mean.
 DRAWS = 10
@@ -139,6 +139,12 @@ def sleeping_history(naps: Sequence[JobProfile]) -> Iterator[tuple[Path, Path]]:
         yield Path(folder), history
 
 
+def check_pyspark() -> None:
+    """Raise LiveSparkError if pyspark is not installed."""
+    if find_spec("pyspark") is None:
+        raise LiveSparkError("this figure needs pyspark: pip install -e '.[spark]'")
+
+
 def run_on_spark(
     profiles: Sequence[JobProfile],
     setting: SparkSetting,
@@ -166,8 +172,7 @@ def run_on_spark(
         WorkloadError: Spark cannot run any of the profiles.
         LiveSparkError: pyspark is not installed, Spark or the service does not start, or a job fails.
     """
-    if find_spec("pyspark") is None:
-        raise LiveSparkError("this figure needs pyspark: pip install -e '.[spark]'")
+    check_pyspark()
     jobs = sleeping_jobs(profiles, setting)
     training = (setting.sequence(jobs, TRAINING_SEEDS + draw) for draw in range(TRAINING))
     specs, _ = tuned(schedulers, setting.cluster, training)

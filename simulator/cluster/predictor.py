@@ -265,17 +265,13 @@ def _half_widths(
 ) -> tuple[float, float]:
     """Return the half widths of intervals that contain 50 and 90 % of jobs of other templates, in standard deviations.
 
-    They are quantiles of errors (``_errors``), float64 [jobs, 3], in which all templates, int64 [jobs], have the same
-    weight. A high quantile of the errors of few templates is too small on average. So the second one is larger by the
-    ratio of the quantiles of Student's t-distribution and of the normal distribution.
+    They are quantiles of the errors (``_errors``), float64 [jobs, 3], of jobs of templates, int64 [jobs]. A high
+    quantile of the errors of few templates is too small on average. So the second one is larger by the ratio of the
+    quantiles of Student's t-distribution and of the normal distribution.
     """
     from scipy.special import stdtrit  # slow to import
 
-    deviation = _deviation(errors, job_var)
-    weight = 1 / np.bincount(template)[template]
-    order = np.argsort(deviation)
-    below = np.cumsum(weight[order]) / weight.sum()
-    half_50, half_90 = deviation[order][np.searchsorted(below, (0.5, 0.9))]
+    half_50, half_90 = np.quantile(_deviation(errors, job_var), (0.5, 0.9))
     freedom = max(len(np.unique(template)) - 1, 1)
     half_90 *= stdtrit(freedom, 0.95) / HALF_WIDTHS[1]
     return min(float(half_50), MOST_HALF_WIDTH), min(float(half_90), MOST_HALF_WIDTH)

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from reproduce import fig9_spark, fig18_live, spark_applications
+from reproduce import fig9_spark, fig18_live, spark_applications, unknown_spark
 from reproduce.__main__ import cli
 from reproduce.spark import sleeping
 from reproduce.spark.live import LiveSparkError
@@ -48,10 +48,25 @@ def test_ways_to_share_a_cluster_are_compared_on_the_same_batches() -> None:
     assert [line.get_ydata().tolist() for line in axes.lines] == [[40, 80], [20, 40], [10, 50]]
 
 
+def test_estimators_of_unknown_jobs_on_spark_are_compared_on_the_same_batches() -> None:
+    times_s = {unknown_spark.FAIR: (20.0, 40.0), unknown_spark.TYPICAL: (16.0, 32.0), unknown_spark.FOREST: (8.0, 40.0)}
+    runs = pd.DataFrame(
+        {"batch": batch, "scheduler": way, "mean_s": of_way[batch]}
+        for way, of_way in times_s.items()
+        for batch in (1, 0)
+    )
+    rows = unknown_spark.comparison(runs).set_index("scheduler")
+    assert rows["mean_jct_s"].tolist() == [30.0, 24.0, 24.0]
+    changes = rows[[f"vs {unknown_spark.FAIR}", f"vs {unknown_spark.TYPICAL}"]]
+    assert changes.loc[unknown_spark.FOREST].tolist() == pytest.approx([-0.2, 0.0])
+    assert changes.loc[unknown_spark.FAIR].isna().all()
+
+
 def test_a_missing_pyspark_is_told_before_the_work_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sleeping, "find_spec", lambda name: None)
-    with pytest.raises(LiveSparkError, match=r"pip install -e '\.\[spark\]'"):
-        fig9_spark.run()
+    for figure in (fig9_spark, unknown_spark):
+        with pytest.raises(LiveSparkError, match=r"pip install -e '\.\[spark\]'"):
+            figure.run()
 
 
 @pytest.mark.slow
@@ -61,6 +76,7 @@ def test_a_missing_pyspark_is_told_before_the_work_begins(monkeypatch: pytest.Mo
     ("fig9-spark --jobs 2 --executors 2 --batches 1 --tasks 0.005 --scale 0.3", "schedulers", 4),
     ("fig18-live --jobs 2 --executors 2 --batches 1 --tasks 0.005 --scale 0.3", "fidelity", 2),
     ("spark-applications --jobs 2 --slots 2 --batches 1 --tasks 0.005 --scale 0.3", "ways", 3),
+    ("unknown-spark --jobs 2 --executors 2 --batches 1 --tasks 0.005 --scale 0.3 --master local[2]", "ways", 3),
 )
 def test_on_a_real_spark(words: str, first: str, rows: int, tmp_path: Path) -> None:
     name = words.partition(" ")[0]
@@ -69,4 +85,5 @@ def test_on_a_real_spark(words: str, first: str, rows: int, tmp_path: Path) -> N
     assert len(table) == rows
     times = table["mean (s)"] if name == "spark-applications" else table["mean_jct_s"]
     assert (times > 0).all()
-    assert (tmp_path / f"{name}.png").stat().st_size > 1000
+    if name != "unknown-spark":  # tables alone
+        assert (tmp_path / f"{name}.png").stat().st_size > 1000
