@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from decima.learning.cluster.rollout import Trajectories
     from decima.policy.policy import Policy
 
-__all__ = ["Reinforce", "gradient_signal", "policy_gradient"]
+__all__ = ["Reinforce", "policy_gradient", "sequence_gradients", "signal_of"]
 
 
 class Reinforce(TrainingPart):
@@ -90,17 +90,14 @@ def policy_gradient(
     return loss.item(), spread.item()
 
 
-def gradient_signal(
+def sequence_gradients(
     policy: Policy, samples: Trajectories, advantage: NDArray[np.float64], sequences: Sequence[slice]
-) -> float:
-    """Return the part of the policy gradient that is common to job sequences: E[g_i g_j] / E[g_i²], i other than j.
-
-    It is 1 if the gradients g_i of all sequences are equal, and about 0 if they are noise. The mean gradient of n
-    sequences has the squared signal-to-noise ratio n signal / (1 - signal).
+) -> Tensor:
+    """Return the policy gradient of each job sequence, float64 [sequences, weights].
 
     Args:
         advantage: float64 [n], advantages.
-        sequences: samples of each job sequence; at least two sequences.
+        sequences: samples of each job sequence.
     """
     parameters, gradients = list(policy.parameters()), []
     for sequence in sequences:
@@ -113,7 +110,15 @@ def gradient_signal(
             torch.cat([weight.grad.flatten() for weight in parameters if weight.grad is not None])
         )
     policy.zero_grad()
-    every = torch.stack(gradients).double()
-    squares, count = every.square().sum(), len(every)
-    common = every.sum(dim=0).square().sum() - squares
+    return torch.stack(gradients).double()
+
+
+def signal_of(gradients: Tensor) -> float:
+    """Return the part of gradients g_i, float64 [n, weights], that is common: E[g_i g_j] / E[g_i²], i other than j.
+
+    It is 1 if the gradients of all n >= 2 job sequences are equal, and about 0 if they are noise. Their mean has the
+    squared signal-to-noise ratio n signal / (1 - signal).
+    """
+    squares, count = gradients.square().sum(), len(gradients)
+    common = gradients.sum(dim=0).square().sum() - squares
     return float(common / (count - 1) / squares) if squares > 0 else math.nan

@@ -24,7 +24,7 @@ from decima.learning.cluster.advantages import Advantages
 from decima.learning.cluster.clone import clone_epochs, split
 from decima.learning.cluster.config import TrainingConfig, read_config, workload_overrides
 from decima.learning.cluster.ppo import PPO
-from decima.learning.cluster.reinforce import Reinforce, gradient_signal
+from decima.learning.cluster.reinforce import Reinforce, sequence_gradients, signal_of
 from decima.learning.cluster.rollout import (
     Shared,
     Trajectories,
@@ -135,7 +135,8 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
             advantage = np.concatenate([_standardised(advantage[sequence]) for sequence in sequences])
         measured: dict[str, float] = {}
         if len(sequences) > 1 and len(samples) and self._is_validated(iteration + 1):
-            measured["gradient_signal"] = gradient_signal(self.policy, samples, advantage, sequences)
+            gradients = sequence_gradients(self.policy, samples, advantage, sequences)
+            measured["gradient_signal"] = signal_of(gradients)
 
         self._optimiser.param_groups[0]["lr"] = update.learning_rate_at(progress)
         updated: dict[str, float] = {}

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from decima.learning import PPO
 from decima.learning.cluster.clone import clone_epochs, split
-from decima.learning.cluster.reinforce import gradient_signal
+from decima.learning.cluster.reinforce import sequence_gradients, signal_of
 from decima.learning.cluster.rollout import Episode, record_scheduler, roll_out
 from decima.policy import NotFiniteError, PartError, Policy
 from decima.policy.presets import SHORTCUT_POLICY
@@ -66,13 +66,20 @@ def test_the_signal_is_the_part_of_the_gradient_that_is_common_to_sequences() ->
     policy, samples = Policy(LINEAR, seed=1), linear_samples(np.concatenate([drawn] * 3), [2, 0] * 3)
     before, gain = weights(policy), np.array([1.5, -0.7])
     # Three sequences that agree; one of three that is the opposite; as many for as against.
-    assert gradient_signal(policy, samples, np.tile(gain, 3), alike) == pytest.approx(1.0, rel=1e-5)
-    assert gradient_signal(policy, samples, np.concatenate([gain, gain, -gain]), alike) == pytest.approx(
+    assert signal_of(sequence_gradients(policy, samples, np.tile(gain, 3), alike)) == pytest.approx(1.0, rel=1e-5)
+    assert signal_of(sequence_gradients(policy, samples, np.concatenate([gain, gain, -gain]), alike)) == pytest.approx(
         -1 / 3, rel=1e-5
     )
     features = random.standard_normal((800, 3, 2)).astype(np.float32)
     noise = [slice(first, first + 4) for first in range(0, 800, 4)]
-    assert abs(gradient_signal(policy, linear_samples(features, [1] * 800), random.standard_normal(800), noise)) < 0.05
+    assert (
+        abs(
+            signal_of(
+                sequence_gradients(policy, linear_samples(features, [1] * 800), random.standard_normal(800), noise)
+            )
+        )
+        < 0.05
+    )
     np.testing.assert_array_equal(weights(policy), before)
     assert all(weight.grad is None for weight in policy.parameters())
 
