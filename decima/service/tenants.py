@@ -179,7 +179,7 @@ def read_tenants(path: Path, with_tokens: bool, with_slots: bool) -> Tenants:
     except ServeError:
         raise
     except ValidationError as error:
-        raise ServeError(f"{path}: {first_error(error)}") from None  # never quotes a secret
+        raise ServeError(f"{path}: {first_error(error)}") from None  # never quotes a value
     except DecimaError as error:
         raise ServeError(str(error)) from None
     if problem := _problem(tenants, with_tokens, with_slots):
