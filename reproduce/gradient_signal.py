@@ -36,6 +36,7 @@ def run(
     sequences: int = 64,
     seed: int = 0,
     policies: Path = Path("reproduced/policies"),
+    training: tuple[str, ...] = (),
     workers: int = 1,
 ) -> Result:
     """Train a policy for some iterations, and compare gradients from different advantages on the same episodes.
@@ -48,9 +49,10 @@ def run(
         sequences: Number of job sequences, with four episodes each.
         seed: Seed of the training; the episodes have the next one.
         policies: Folder of the trained policy; a complete training in it is not repeated.
+        training: Setting of the training that differs from the recipe, such as workload.jobs=10.
         workers: Processes of the training.
     """
-    size = [f"cluster.executors={executors}"]
+    size = [f"cluster.executors={executors}", *training]
     settings = [*size, f"iterations={iterations}", f"seed={seed}"]
     trained = train(policies / "gradient-signal", "batch", settings, workload, workers)
     policy = load_policy(trained.removeprefix("decima:"))
