@@ -67,15 +67,17 @@ def policy_card(name: str, about: Mapping[str, Any]) -> str:
     lines = [
         f"# {name}",
         "",
-        f"Trained with {_code(about['command'])}, seed {about['seed']}:",
+        f"Trained {_origin(about['command'])}, seed {about['seed']}:",
         f"{_effort(about)}.",
         *(
-            f"Its initial policy is that of {_code(training['command'])}, seed {training['seed']}: {_effort(training)}."
+            f"Its initial policy was trained {_origin(training['command'])}, seed {training['seed']}: "
+            f"{_effort(training)}."
             for training in reversed(about.get(BEFORE, []))
         ),
         f"This is the policy after iteration {about['iteration']}, the best on the validation set.",
         *([] if reward == "jct" else [f"It was trained for the objective `{reward}`, not for the mean JCT."]),
-        _curriculum(config.get("curriculum")),
+        *_beginning(about),
+        *_curriculum(config),
         "",
         *([about[NOTE], ""] if NOTE in about else ()),
         f"## On {validation['set']}",
@@ -116,13 +118,29 @@ def _versus(improvement: float) -> str:
     return f"{abs(improvement):.1%} {'better' if improvement >= 0 else 'worse'}"
 
 
-def _curriculum(curriculum: Mapping[str, Any] | None) -> str:
+def _origin(command: str) -> str:
+    return f"with {_code(command)}" if command else "by `decima.train` in Python"
+
+
+def _beginning(about: Mapping[str, Any]) -> list[str]:
+    cloning = about["config"].get("behaviour_cloning")
+    if cloning is not None:
+        return [f"It began as a clone of {_code(cloning['scheduler'])}."]
+    return [] if about.get(BEFORE) else ["It began with random weights, and learned from rewards alone."]
+
+
+def _curriculum(config: Mapping[str, Any]) -> list[str]:
+    curriculum, batches = config.get("curriculum"), config.get("episodes", {}).get("batches", 0)
+    lines = []
+    if batches:
+        lines.append(f"In the first {batches:.0%} of the iterations, all jobs arrived at once.")
     if curriculum is None:
-        return "It was trained without a curriculum: no training episode ended early."
-    return (
-        f"It was trained with a curriculum: training episodes ended early, at first after {curriculum['start']:g} s on "
-        f"average, at last after {curriculum['end']:g} s."
-    )
+        return [*lines, "No training episode ended early."]
+    return [
+        *lines,
+        f"Training episodes ended early, at first after {curriculum['start']:g} s on average, at last after "
+        f"{curriculum['end']:g} s.",
+    ]
 
 
 def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -52,16 +52,21 @@ def test_a_card_tells_curriculum_origin_and_training() -> None:
     card = policy_card("mine", {**ABOUT, "before": previous_trainings(second)})
     assert (
         "10 minutes of CPU time for 100 iterations.\n"
-        "Its initial policy is that of `decima train --config batch --out DIR`, seed 2: 10 minutes of CPU time for 100 "
-        "iterations.\n"
-        "Its initial policy is that of `decima train --out FIRST`, seed 1: 10 minutes" in card
+        "Its initial policy was trained with `decima train --config batch --out DIR`, seed 2: 10 minutes of CPU time "
+        "for 100 iterations.\n"
+        "Its initial policy was trained with `decima train --out FIRST`, seed 1: 10 minutes" in card
     )
-    assert "It was trained without a curriculum: no training episode ended early." in policy_card("mine", ABOUT)
-    config = {"curriculum": {"start": 500.0, "end": 5000.0, "growth": 1.0}}
+    from_nothing = "It began with random weights, and learned from rewards alone.\nNo training episode ended early."
+    assert from_nothing in policy_card("mine", ABOUT)
+    assert "It began" not in card
+    config = {"curriculum": {"start": 500.0, "end": 5000.0, "growth": 1.0}, "episodes": {"batches": 0.7}}
     assert (
-        "It was trained with a curriculum: training episodes ended early, at first after 500 s on average, at last "
-        "after 5000 s."
+        "In the first 70% of the iterations, all jobs arrived at once.\n"
+        "Training episodes ended early, at first after 500 s on average, at last after 5000 s."
     ) in policy_card("mine", {**ABOUT, "config": config})
+    cloned = {"behaviour_cloning": {"scheduler": "srpt"}}
+    assert "It began as a clone of `srpt`." in policy_card("mine", {**ABOUT, "config": cloned})
+    assert "Trained by `decima.train` in Python, seed 3:" in policy_card("mine", {**ABOUT, "command": ""})
     assert "Trained on" not in policy_card("mine", ABOUT)
     said = {**TRAINED_ON, "arrivals": "stream", "load": [0.5, 0.75, 1.0]}
     del said["jobs"]
