@@ -162,7 +162,7 @@ def test_the_options_are_those_of_the_command() -> None:
         for name, each in inspect.signature(compare).parameters.items()
         if each.kind is each.KEYWORD_ONLY
     }
-    assert given.keys() == of_command.keys() - not_settings | {"knowledge", "faults"}
+    assert given.keys() == of_command.keys() - not_settings | {"knowledge", "faults", "progress"}
     options = compare_command.params
     expected = {
         each.name: each.default for each in options if each.name in given and each.to_info_dict()["default"] is not None
@@ -170,6 +170,7 @@ def test_the_options_are_those_of_the_command() -> None:
     assert {name: value for name, value in given.items() if value is not None} == expected | {
         "workers": 1,
         "workload": "tpch",
+        "progress": True,
     }
     assert "\n        moving_delay: Delay of an executor" in (compare.__doc__ or "")
 
