@@ -125,7 +125,7 @@ def _origin(command: str) -> str:
 def _beginning(about: Mapping[str, Any]) -> list[str]:
     cloning = about["config"].get("behaviour_cloning")
     if cloning is not None:
-        return [f"It began as a clone of {_code(cloning['scheduler'])}."]
+        return [f"It began as a clone of {_code(cloning.get('scheduler') or cloning['heuristic'])}."]
     return [] if about.get(BEFORE) else ["It began with random weights, and learned from rewards alone."]
 
 

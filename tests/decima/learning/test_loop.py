@@ -307,7 +307,7 @@ def test_a_training_begins_with_the_policy_of_another(runs: Runs) -> None:
     runs.train(further, "third")
     assert [each["seed"] for each in runs.about("third")["before"]] == [4, 5]
     card = (runs.folder / "third" / CARD).read_text()
-    assert "Its initial policy is that of `decima train --out DIR`, seed 4: " in card
+    assert "Its initial policy was trained with `decima train --out DIR`, seed 4: " in card
     with pytest.raises(PolicyFileError, match=r"policy\.npz.* No such file|policy\.npz' is neither a file"):
         runs.trainer(config, "gone")
 

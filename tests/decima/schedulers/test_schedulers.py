@@ -209,6 +209,8 @@ def dynamic_partition(observation: Observation) -> list[tuple[int, int]] | None:
         ready = [number for number in possible if observation.ready_rank[number] >= 0]
         if ready:
             return min(ready, key=lambda number: int(observation.ready_rank[number]))
+        if possible and observation.config.semantics.longest_path_first:
+            return int(observation.next_stage[place])  # of stages that are not ready, not the first one
         return possible[0] if possible else None
 
     def at_most(number: int, count: int) -> tuple[int, int]:
