@@ -400,5 +400,6 @@ def _versions() -> dict[str, str]:
     return {
         "java": java_version(),
         "python": platform.python_version(),
-        **{package: importlib.metadata.version(package) for package in ("pyspark", "tpchgen-cli", "decima")},
+        **{package: importlib.metadata.version(package) for package in ("pyspark", "tpchgen-cli")},
+        "decima": importlib.metadata.version("decima-scheduler"),
     }
