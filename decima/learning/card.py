@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from decima.policy.distribution import QUANTITIES, Distribution, format_quantity
 from decima.policy.files import TRAINED_ON
+from decima.schedulers.former_names import present_rule
 from workloads.display import count_text
 
 __all__ = ["BEFORE", "policy_card", "previous_trainings"]
@@ -125,7 +126,8 @@ def _origin(command: str) -> str:
 def _beginning(about: Mapping[str, Any]) -> list[str]:
     cloning = about["config"].get("behaviour_cloning")
     if cloning is not None:
-        return [f"It began as a clone of {_code(cloning.get('scheduler') or cloning['heuristic'])}."]
+        rule = present_rule(cloning.get("scheduler") or cloning["heuristic"])
+        return [f"It began as a clone of {_code(rule)}."]
     return [] if about.get(BEFORE) else ["It began with random weights, and learned from rewards alone."]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workloads.errors import SchedulerError
 
-__all__ = ["FORMER_CONSTANTS", "FORMER_RULES", "check_present", "present_name"]
+__all__ = ["FORMER_CONSTANTS", "FORMER_RULES", "check_present", "present_name", "present_rule"]
 
 #: Former name of a rule -> rule that replaces it.
 FORMER_RULES = {
@@ -41,6 +41,12 @@ def present_name(name: str) -> str:
     """Return the present name of a constant, or of a weight ``group.feature`` of a constant."""
     group, dot, feature = name.partition(".")
     return FORMER_CONSTANTS.get(group, group) + dot + feature
+
+
+def present_rule(spec: str) -> str:
+    """Return the present name of a rule, without its parameters."""
+    name = spec.partition(":")[0]
+    return FORMER_RULES.get(name, name)
 
 
 def check_present(spec: str, name: str) -> None:

@@ -87,7 +87,7 @@ class AuditLog:
             raise ServeError(f"cannot write {path}: {error.strerror}") from None
 
     def ended(self, inputs: Inputs | None, reason: str) -> None:
-        """Write the result of a reload: the new inputs, or None and the reason why the before ones stay."""
+        """Write the result of a reload: the new inputs, or None and the reason why the earlier ones stay."""
         after = inputs or self._inputs
         event = self._event(
             "reloaded" if inputs else "refused", "SIGUSR1", self._inputs.sha256, after, reason

@@ -320,11 +320,6 @@ class DecisionLog(Watcher):
         before = self._predicted.get(driver.number, {})
         predicted = {job.message.id: job.predicted_ms for job in decided.jobs if job.predicted_ms is not None}
         self._predicted[driver.number] = predicted
-        with_plan = {
-            job.message.id
-            for job in decided.jobs
-            if any(stage.operators or stage.input_bytes is not None for stage in job.message.stages)
-        }
         self.write(
             Answered.model_construct(
                 driver=driver.number,
@@ -344,15 +339,9 @@ class DecisionLog(Watcher):
                 policy_ms=round(decided.policy_ms, 3),
                 failure=decided.failure or None,
                 estimates=tuple(
-                    Estimated.model_construct(
-                        job=job,
-                        source="plan" if job in with_plan else "DAG",
-                        work_ms=work_ms,
-                        low_ms=low_ms,
-                        high_ms=high_ms,
-                    )
-                    for job, (work_ms, low_ms, high_ms) in predicted.items()
-                    if before.get(job) != predicted[job]
+                    _estimated(job.message, *job.predicted_ms)
+                    for job in decided.jobs
+                    if job.predicted_ms is not None and before.get(job.message.id) != job.predicted_ms
                 )
                 or None,
             )
@@ -540,6 +529,14 @@ def _condition_of(path: Path) -> Literal["continuable", "cut", "foreign"]:
         raise ServeError(f"cannot read {path}: {error.strerror}") from None
     except ValidationError:
         return "foreign"
+
+
+def _estimated(job: JobMessage, work_ms: float, low_ms: float, high_ms: float) -> Estimated:
+    has_plan = any(stage.operators or stage.input_bytes is not None for stage in job.stages)
+    source = "plan" if has_plan else "DAG"
+    return Estimated.model_construct(
+        job=job.id, source=source, work_ms=work_ms, low_ms=low_ms, high_ms=high_ms
+    )
 
 
 def _rename(path: Path, suffix: str = "") -> Path:

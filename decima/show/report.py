@@ -183,10 +183,10 @@ def _training_text(about: Mapping[str, Any]) -> str:
         return "whose training is unknown"
     cloning, iterations = config.get("behaviour_cloning"), about.get("iteration")
     if isinstance(cloning, Mapping):
-        from decima.schedulers.former_names import FORMER_RULES
+        from decima.schedulers.former_names import present_rule
 
-        rule = str(cloning.get("scheduler")).partition(":")[0]
-        text = f"cloned from {FORMER_RULES.get(rule, rule):.40}, then improved by reinforcement learning"
+        rule = present_rule(str(cloning.get("scheduler")))
+        text = f"cloned from {rule:.40}, then improved by reinforcement learning"
     elif about.get("before"):
         text = "trained from another policy by reinforcement learning"
     else:

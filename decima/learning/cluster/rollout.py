@@ -258,12 +258,10 @@ def start_episodes(
     policy: PolicyConfig, conditions: Conditions, plans: Sequence[EpisodePlan]
 ) -> list[Episode]:
     """Start planned episodes; episodes with the same sequence seed share the job sequence."""
-    sequences = {}
-    for plan in plans:
-        arrivals = conditions
-        if plan.batch_jobs is not None:
-            arrivals = replace(conditions, arrivals="batch", num_jobs=plan.batch_jobs, drift=None)
-        sequences[plan.sequence_seed] = arrivals.sequence(plan.sequence_seed)
+    arrivals: dict[int | None, Conditions] = {None: conditions}
+    for num_jobs in {plan.batch_jobs for plan in plans if plan.batch_jobs is not None}:
+        arrivals[num_jobs] = replace(conditions, arrivals="batch", num_jobs=num_jobs, drift=None)
+    sequences = {plan.sequence_seed: arrivals[plan.batch_jobs].sequence(plan.sequence_seed) for plan in plans}
     return [
         Episode(
             policy,

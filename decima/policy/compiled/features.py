@@ -515,19 +515,8 @@ def _fill(
     for index in range(len(jobs)):
         job, sums = jobs[index], work[index]
         _fill_job(
-            values,
-            uses,
-            offer,
-            jobs,
-            classes,
-            offered_class,
-            typical_ms,
-            job,
-            index,
-            sums,
-            useful,
-            sums.path_ms,
-        )
+            values, uses, offer, jobs, classes, offered_class, typical_ms, job, index, sums, useful, sums.path_ms,
+        )  # fmt: skip
         _scale(columns, ends[0], ends[1], scratch, of_job, 0)
         _scale(columns, num_columns, ends[5], scratch, job_features, index)
         while row < stage_index.size and stages[stage_index[row]].job == index:

@@ -159,7 +159,7 @@ class GraphSpec(NamedTuple):
 
 
 class ClusterConstants(NamedTuple):
-    """Constants of a cluster that determine graphs; the last five fields are those of ``features.Offer``."""
+    """Constants of a cluster that determine graphs; for those from ``configured`` on see ``features.Offer``."""
 
     offers_again: bool
     """Whether idle executors are offered again."""

@@ -190,12 +190,8 @@ def test_applications_alone_get_all_and_moves_must_be_worth_it() -> None:
     assert Shares(lambda: make_scheduler(lambda seen: None)).ask("one", work()) == 1
 
 
-def test_slots_of_another_are_given_away_only_when_they_are_free() -> None:
-    shares = Shares()
-    assert shares.ask("one", work()) == 4
-    assert shares.ask("one", work(running=4), running=4) == 4
-    assert shares.ask("two", work()) == 0
-    # Idle executors: fair gives one of the two that it holds too many to the other.
+def give_away(shares: Shares) -> None:
+    """Let "one" give some of its four executors to "two", which gets them when they have left."""
     shares.now_s = 60.0
     done = a_job("a", a_stage(1, "done", mean_ms=1.0), a_stage(2, tasks=3, done=0, running=2, mean_ms=10_000.0))
     lower = shares.ask("one", done, running=2, idle=2)
@@ -206,6 +202,15 @@ def test_slots_of_another_are_given_away_only_when_they_are_free() -> None:
     assert shares.ask("two", work()) == 0
     assert shares.ask("one", done, running=2, idle=lower - 2) == lower
     assert shares.ask("two", work()) == 4 - lower
+
+
+def test_slots_of_another_are_given_away_only_when_they_are_free() -> None:
+    shares = Shares()
+    assert shares.ask("one", work()) == 4
+    assert shares.ask("one", work(running=4), running=4) == 4
+    assert shares.ask("two", work()) == 0
+    # Idle executors: fair gives one of the two that it holds too many to the other.
+    give_away(shares)
 
 
 def test_executors_on_their_way_and_of_ended_applications() -> None:

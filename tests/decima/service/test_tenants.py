@@ -27,7 +27,7 @@ from simulator import Decision, Observation
 from tests.cases import cases
 from tests.decima.service.scripted_cluster import Application, ScriptedCluster
 from tests.decima.service.serving import Client, a_hello, a_job, a_stage, a_state, executors, serving
-from tests.decima.service.test_applications import KILLED, PROFILE, Shares, a_profile, work
+from tests.decima.service.test_applications import KILLED, PROFILE, Shares, a_profile, give_away, work
 from tests.refusal import one_line
 from workloads.job import JobProfile
 
@@ -348,16 +348,7 @@ def test_executors_that_have_not_left_yet_count_in_the_quota() -> None:
     assert shares.ask("one", work()) == 4
     assert shares.ask("one", work(running=4), running=4) == 4
     assert shares.ask("two", work()) == 0
-    shares.now_s = 60.0
-    done = a_job("a", a_stage(1, "done", mean_ms=1.0), a_stage(2, tasks=3, done=0, running=2, mean_ms=10_000.0))
-    lower = shares.ask("one", done, running=2, idle=2)
-    assert lower is not None
-    assert lower < 4
-    assert shares.ask("two", work()) == 0
-    assert shares.ask("one", done, running=2, idle=lower - 2, leaving=4 - lower) == lower
-    assert shares.ask("two", work()) == 0
-    assert shares.ask("one", done, running=2, idle=lower - 2) == lower
-    assert shares.ask("two", work()) == 4 - lower
+    give_away(shares)
 
 
 def test_metrics_are_by_tenant(tmp_path: Path) -> None:
