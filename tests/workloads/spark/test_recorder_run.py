@@ -245,5 +245,5 @@ def test_the_manifest_tells_of_the_machine(monkeypatch):
     monkeypatch.setattr(recorder, "java_version", lambda: "17.1")
     monkeypatch.setattr(recorder.importlib.metadata, "version", lambda name: f"{name} 1")
     versions = recorder._versions()
-    assert (versions["java"], versions["pyspark"], versions["decima"]) == ("17.1", "pyspark 1", "decima 1")
+    assert (versions["java"], versions["pyspark"], versions["decima"]) == ("17.1", "pyspark 1", "decima-scheduler 1")
     assert list(versions) == ["java", "python", "pyspark", "tpchgen-cli", "decima"]
