@@ -39,7 +39,7 @@ def run(
     policy: str = "decima",
     executors: int = 8,
     jobs: int = 10,
-    batches: int = 6,
+    batches: int = 12,
     folds: int = 3,
     scale: float = 2.0,
     tasks: float = 0.1,
