@@ -149,8 +149,13 @@ class TrainingConfig(RunConfig):
                 per_cell=self.validation.sequences,
                 attributes=self.settings.attributes,
             )
+        workload = self.workload.read()
+        if self.episodes.batches and workload.sequence is not None:
+            raise WorkloadError(
+                f"episodes.batches: has no effect, as the jobs of {workload.name} have their own arrival times"
+            )
         return _Streams(
-            workload=self.workload.read(),
+            workload=workload,
             cluster=self.cluster,
             arrivals=self.workload.arrivals,
             intervals_ms=self.workload.intervals_ms,

@@ -12,9 +12,10 @@ from simulator.cluster.config import SEMANTICS, ClusterConfig
 from simulator.cluster.texts import parse_classes
 from tests.cases import cases
 from tests.refusal import one_line, refusal
-from workloads import WorkloadError, poisson_arrivals
+from workloads import Workload, WorkloadError, poisson_arrivals, trace_arrivals, write_workload
 from workloads.drawn_attributes import AttributeDistribution
 from workloads.sources.carbon import open_signal
+from workloads.sources.open import open_workload
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -91,6 +92,14 @@ def test_settings_of_cluster_and_workload_are_those_of_the_conditions() -> None:
     assert len(jobs) == 7
     expected = poisson_arrivals(conditions.workload.profiles, 7, 9000.0, 3, conditions.drift)
     np.testing.assert_array_equal(jobs.arrival_ms, expected.arrival_ms)
+
+
+def test_jobs_with_their_own_arrival_times_exclude_batches(tmp_path: Path) -> None:
+    profiles = open_workload("tpch").profiles[:2]
+    write_workload(tmp_path / "jobs.json", Workload(profiles, trace_arrivals(profiles, [0, 1000]), "nightly"))
+    config = read_config("batch", [f"workload.file={tmp_path / 'jobs.json'}", "episodes.batches=0.5"])
+    message = one_line(WorkloadError, config.conditions)
+    assert message == "episodes.batches: has no effect, as the jobs of nightly have their own arrival times"
 
 
 def test_features_beside_those_of_a_preset() -> None:
