@@ -36,7 +36,7 @@ from workloads.spark.recorder.cluster import StandaloneCluster, free_port, start
 
 __all__ = [
     "LiveSpark", "LiveSparkError", "Overhead", "Standalone", "end_jvm", "java_environment", "live_spark",
-    "runs_unchanged", "serving", "with_plugin",
+    "runs_unchanged", "serving", "started_context", "with_plugin",
 ]  # fmt: skip
 
 #: Options of each JVM: less compilation, no extra threads for garbage collection.
@@ -213,14 +213,8 @@ def live_spark(
     Raises:
         LiveSparkError: Spark does not start.
     """
-    from pyspark import SparkConf, SparkContext
-    from pyspark.java_gateway import launch_gateway
-
-    folder.mkdir(parents=True)
-    (folder / "log4j2.properties").write_text(LOGGING.format(path=folder / "driver.log"))
-    settings = LOCAL | {
-        "spark.driver.extraJavaOptions": f"{LEAN} -Dlog4j2.configurationFile=file:{folder}/log4j2.properties",
-        "spark.local.dir": str(folder / "local"),
+    settings = {
+        "spark.master": f"local-cluster[{executors},1,1024]",
         "spark.locality.wait": "0",
         "spark.scheduler.mode": "FAIR" if fair else "FIFO",
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
@@ -228,7 +222,34 @@ def live_spark(
     }
     if address:
         settings |= with_plugin(address, timeoutMs=TIMEOUT_MS)
-    settings = {"spark.master": f"local-cluster[{executors},1,1024]", **settings, **(elsewhere or {})}
+    with started_context(folder, settings | dict(elsewhere or {})) as context:
+        spark = LiveSpark(context, executors, fair)
+        spark.warm_up()
+        yield spark
+
+
+@contextmanager
+def started_context(folder: Path, settings: Mapping[str, str], java_options: str = LEAN) -> Iterator[Any]:
+    """Start a SparkContext on this machine in a new JVM, and stop both at the end of the block.
+
+    Args:
+        folder: new folder for the driver's log and Spark's files.
+        settings: Spark's settings besides ``LOCAL``.
+        java_options: options of the driver's JVM.
+
+    Raises:
+        LiveSparkError: Spark does not start.
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    folder.mkdir(parents=True)
+    (folder / "log4j2.properties").write_text(LOGGING.format(path=folder / "driver.log"))
+    settings = LOCAL | {
+        "spark.driver.extraJavaOptions": f"{java_options} -Dlog4j2.configurationFile=file:{folder}/log4j2.properties",
+        "spark.local.dir": str(folder / "local"),
+        **settings,
+    }
     with (
         _environment(java_environment() | {"SPARK_LOCAL_IP": "127.0.0.1"}),
         (folder / "driver.err").open("w+") as errors,
@@ -243,9 +264,7 @@ def live_spark(
             why = (errors.readline() or str(error).splitlines()[0]).strip()
             raise LiveSparkError(f"Spark does not start: {why}") from None
         try:
-            spark = LiveSpark(context, executors, fair)
-            spark.warm_up()
-            yield spark
+            yield context
         finally:
             context.stop()
             end_jvm(gateway, 60)

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from reproduce import fig9_spark, fig18_live, spark_applications, unknown_spark
+from reproduce import fig9_spark, fig18_live, spark_applications, spark_workloads, unknown_spark
 from reproduce.__main__ import cli
 from reproduce.spark import sleeping
 from reproduce.spark.live import LiveSparkError
@@ -62,9 +62,28 @@ def test_estimators_of_unknown_jobs_on_spark_are_compared_on_the_same_batches() 
     assert changes.loc[unknown_spark.FAIR].isna().all()
 
 
+def test_ways_to_schedule_real_work_are_compared_with_fair_on_the_same_batches() -> None:
+    runs = pd.DataFrame(
+        {"batch": batch, "kind": kind, "job": job, "scheduler": way, "jct_s": jct_s, "load": 1.0}
+        for way in spark_workloads.WAYS
+        for batch, kind, fair_s in ((0, "ETL", (10.0, 30.0)), (1, "SQL", (40.0, 80.0)))
+        for job, jct_s in enumerate(fair_s if way == spark_workloads.FAIR else (0.75 * fair_s[0], 0.75 * fair_s[1]))
+    )
+    result = spark_workloads.result(runs)
+    rows = result.tables["ways"].set_index("scheduler")
+    assert rows["mean_jct_s"].tolist() == [30.0, 40.0, *[30.0] * (len(rows) - 2)]
+    changes = ["vs Spark FIFO", "vs Spark FAIR", "ETL vs FAIR", "SQL vs FAIR"]
+    assert rows.loc["decima", changes].tolist() == pytest.approx([0.0, -0.25, -0.25, -0.25])
+    assert rows.loc[spark_workloads.FAIR, changes[1:]].isna().all()
+    assert result.tables["batches"]["kind"].tolist() == ["ETL", "SQL"]
+    assert len(result.tables["jobs"]) == 4
+    [axes] = result.pictures["spark-workloads"].axes
+    assert axes.patches[0].get_height() == pytest.approx(-25)
+
+
 def test_a_missing_pyspark_is_told_before_the_work_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sleeping, "find_spec", lambda name: None)
-    for figure in (fig9_spark, unknown_spark):
+    for figure in (fig9_spark, spark_workloads, unknown_spark):
         with pytest.raises(LiveSparkError, match=r"pip install -e '\.\[spark\]'"):
             figure.run()
 
@@ -77,6 +96,7 @@ def test_a_missing_pyspark_is_told_before_the_work_begins(monkeypatch: pytest.Mo
     ("fig18-live --jobs 2 --executors 2 --batches 1 --tasks 0.005 --scale 0.3", "fidelity", 2),
     ("spark-applications --jobs 2 --slots 2 --batches 1 --tasks 0.005 --scale 0.3", "ways", 3),
     ("unknown-spark --jobs 2 --executors 2 --batches 1 --tasks 0.005 --scale 0.3 --master local[2]", "ways", 3),
+    ("spark-workloads --jobs 2 --batches 3 --scale 0.2", "ways", 5),
 )
 def test_on_a_real_spark(words: str, first: str, rows: int, tmp_path: Path) -> None:
     name = words.partition(" ")[0]

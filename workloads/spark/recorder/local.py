@@ -72,8 +72,10 @@ def main(arguments: Sequence[str]) -> int:
         for scale_factor in options.scale_factors:
             target = logs / f"sf{scale_factor:g}.json.gz"
             if not target.exists():
-                jobs = _queries(scale_factor) | ({} if options.tpch_only else JOBS)
-                settings = _settings(scale_factor, options.cores) | ({} if options.adaptive else _FIXED_PLANS)
+                jobs = tpch_queries(scale_factor) | ({} if options.tpch_only else JOBS)
+                settings = session_settings(scale_factor, options.cores) | (
+                    {} if options.adaptive else _FIXED_PLANS
+                )
                 record(jobs, scale_factor, settings, tables, target, options.runs, cpu_time=options.cpu_time)
         workload = import_event_logs([logs], name="jobs of many kinds on a local Spark").workload
         write_workload(options.out / "jobs.json.gz", workload)
@@ -120,9 +122,7 @@ def record(
         spark = SparkSession.builder.appName(name).config(map={**settings, **folders}).getOrCreate()
         try:
             spark.sparkContext.setLogLevel("ERROR")
-            for table, columns in SCHEMAS.items():
-                path = folder / f"{table}.parquet"
-                spark.read.schema(columns).parquet(path.as_uri()).createOrReplaceTempView(table)
+            create_views(spark, folder)
             for run in range(runs):
                 for job_name, job in jobs.items():
                     _run(spark, f"{job_name}-{scale_factor:g}g", job, scratch, run)
@@ -133,6 +133,13 @@ def record(
             use_cpu_times(log)
         notes = {"name": name, "sf": scale_factor, "n": settings["spark.master"], "cpu_time": cpu_time}
         slim_event_log(log, target, notes)
+
+
+def create_views(spark: Any, folder: Path) -> None:
+    """Create a temporary view of each TPC-H table in a session; ``folder`` has the tables of one scale factor."""
+    for table, columns in SCHEMAS.items():
+        path = folder / f"{table}.parquet"
+        spark.read.schema(columns).parquet(path.as_uri()).createOrReplaceTempView(table)
 
 
 def use_cpu_times(log: Path) -> None:
@@ -157,7 +164,7 @@ def _run(spark: Any, name: str, job: Job, scratch: Path, run: int) -> None:
     print(f"run {run + 1}: {name} {time.monotonic() - begun:.1f} s", flush=True)
 
 
-def _queries(scale_factor: float) -> dict[str, Job]:
+def tpch_queries(scale_factor: float) -> dict[str, Job]:
     """Return the queries of TPC-H by name."""
     texts = {query: query_text(query, scale_factor) for query in range(1, NUM_QUERIES + 1)}
     return {f"tpch-q{query}": partial(_collect, text) for query, text in texts.items()}
@@ -167,7 +174,8 @@ def _collect(text: str, spark: Any, scratch: Path) -> object:
     return spark.sql(text).collect()
 
 
-def _settings(scale_factor: float, cores: int) -> dict[str, str]:
+def session_settings(scale_factor: float, cores: int) -> dict[str, str]:
+    """Return Spark's settings for tables of a scale factor: sizes and numbers of tasks grow with its square root."""
     growth = scale_factor**0.5
     partitions = str(max(round(SHUFFLE_PARTITIONS * growth), 2))
     return {
