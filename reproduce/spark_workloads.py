@@ -28,6 +28,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import decima
+from decima.service.log import Question, read_log
 from decima.show.style import LEGEND, finish_axes, new_axes, styles
 from reproduce.common import Result
 from reproduce.spark.live import TIMEOUT_MS, LiveSparkError, serving, started_context, with_plugin
@@ -103,6 +104,7 @@ def run(
     kinds = [*SCALE_FACTORS]
     address = f"127.0.0.1:{free_port()}"
     rows = []
+    questions = missed = 0
     with ExitStack() as programs:
         folder = Path(
             programs.enter_context(TemporaryDirectory(prefix="decima-work-", ignore_cleanup_errors=True))
@@ -117,14 +119,18 @@ def run(
             kind = kinds[batch % len(kinds)]
             first = batch // len(kinds) % len(WAYS)  # no way is always the first
             for way in [*WAYS][first:] + [*WAYS][:first]:
+                log = (logs or folder) / f"{batch}-{way.replace(', ', '-').replace(' ', '-')}.jsonl"
                 with ExitStack() as services:
                     if served := WAYS[way]:
                         history = histories["" if served.knows else kind]
-                        log = (logs or folder) / f"{batch}-{way.replace(', ', '-').replace(' ', '-')}.jsonl"
                         log.parent.mkdir(parents=True, exist_ok=True)
                         services.enter_context(serving(served.policy, history, log, address=address))
                         wait_for_driver(log)
                     jct_s = run_batch(batch_jobs, folder / "scratch", fair=way == FAIR)
+                for question in read_log(log) if served else ():
+                    if isinstance(question, Question):
+                        questions += 1
+                        missed += question.missed.late + question.missed.lost if question.missed else 0
                 load, _, _ = os.getloadavg()
                 rows += [
                     {
@@ -137,7 +143,13 @@ def run(
                     }
                     for job, time_s in zip(batch_jobs, jct_s, strict=True)
                 ]
-    return result(pd.DataFrame(rows))
+    runs = pd.DataFrame(rows)
+    loads = runs["load"]
+    values = {
+        "load average": f"{loads.min():.1f} to {loads.max():.1f}",
+        "late or lost answers": f"{missed} of {questions:,}",
+    }
+    return result(runs)._replace(values=values)
 
 
 class SparkJob(NamedTuple):
