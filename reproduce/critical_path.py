@@ -18,7 +18,6 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
-from torch_geometric.utils import softmax
 
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.config import Feature, PolicyConfig
@@ -218,10 +217,17 @@ def loss(estimates: Tensor, dags: Dags) -> Tensor:
     """Return the training loss: relative errors of critical paths, plus cross-entropy of the tested choice."""
     paths = critical_paths(dags.graphs)
     off = (estimates - paths) / (paths + 0.3)
-    owner = dags.graphs.stage_job[dags.frontier]
-    chance = softmax(SHARPNESS * estimates[dags.frontier], owner, num_nodes=dags.graphs.num_graphs)
+    chance = softmax(SHARPNESS * estimates[dags.frontier], dags)
     right = chance[is_longest(paths, dags)].clamp_min(torch.finfo(chance.dtype).tiny)
     return 10 * functional.smooth_l1_loss(off, torch.zeros_like(off), beta=0.1) - right.log().mean()
+
+
+def softmax(scores: Tensor, dags: Dags) -> Tensor:
+    """Return the softmax over the frontier of each DAG, float [frontier]."""
+    owner = dags.graphs.stage_job[dags.frontier]
+    weights = (scores - largest(scores.detach(), dags)).exp()
+    totals = weights.new_zeros(dags.graphs.num_graphs).scatter_add_(0, owner, weights)
+    return weights / totals[owner]
 
 
 def accuracy(estimates: Tensor, dags: Dags) -> float:
@@ -232,6 +238,12 @@ def accuracy(estimates: Tensor, dags: Dags) -> float:
 
 def is_longest(paths: Tensor, dags: Dags) -> Tensor:
     """Mark frontier stages with the largest value in their DAG, bool [frontier]."""
-    values, owner = paths[dags.frontier], dags.graphs.stage_job[dags.frontier]
-    largest = values.new_full((dags.graphs.num_graphs,), -torch.inf)
-    return values == largest.scatter_reduce_(0, owner, values, "amax")[owner]
+    values = paths[dags.frontier]
+    return values == largest(values, dags)
+
+
+def largest(values: Tensor, dags: Dags) -> Tensor:
+    """Return for each frontier stage the largest value in the frontier of its DAG, float [frontier]."""
+    owner = dags.graphs.stage_job[dags.frontier]
+    maxima = values.new_full((dags.graphs.num_graphs,), -torch.inf)
+    return maxima.scatter_reduce_(0, owner, values, "amax")[owner]

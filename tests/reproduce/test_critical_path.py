@@ -100,8 +100,8 @@ def test_networks_differ_and_two_levels_find_critical_paths(monkeypatch: pytest.
     assert sizes[0] - sizes[1] == layer
     assert sizes[1] == layer + (32 + 32 + 32 * 16 + 16 + 16 * 16 + 16)
     assert critical_path.TEST_STAGES[0] > critical_path.TRAINING_STAGES[1], "tests are larger than the training DAGs"
-    monkeypatch.setattr(critical_path, "NUM_BATCHES", 40)
-    monkeypatch.setattr(critical_path, "NUM_TESTS", 400)
+    monkeypatch.setattr(critical_path, "NUM_BATCHES", 10)
+    monkeypatch.setattr(critical_path, "NUM_TESTS", 200)
     two, one, chance = critical_path.run(iterations=300, seeds=1).tables["accuracy"]["mean"]
     assert two >= 0.9
     assert one <= two - 0.04

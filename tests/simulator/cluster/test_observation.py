@@ -7,7 +7,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from torch_geometric.data import Batch
 
 from simulator import Cluster, ClusterConfig, Decision, ExecutorClass, PerJob
 from simulator.cluster.pyg import CLUSTER_FEATURES, JOB_FEATURES, STAGE_FEATURES
@@ -59,6 +58,8 @@ def test_a_graph_of_pytorch_geometric_has_the_observation() -> None:
     assert data["stage", "before", "stage"].edge_index.tolist() == [[0], [1]]
     assert data["stage", "of", "job"].edge_index.tolist() == [[0, 1, 2], [0, 0, 1]]
     assert (data.cluster.tolist(), len(CLUSTER_FEATURES)) == ([[3, 5, 3, 1.0, 0.5]], 5)
+    from torch_geometric.data import Batch  # takes 2 s
+
     batch = Batch.from_data_list([data, data])
     assert batch.cluster.shape == (2, 5)
     assert batch["stage", "before", "stage"].edge_index.tolist() == [[0, 3], [1, 4]]
