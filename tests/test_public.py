@@ -86,7 +86,6 @@ def test_reports_and_pictures_need_no_extra() -> None:
     "statement, not_loaded",
     ("import workloads, simulator", {"numba", "pandas", "pydantic", "torch", "matplotlib"}),
     ("import decima", {"numpy", "numba", "pandas", "torch", "matplotlib", "gymnasium"}),
-    ("from decima.learning.cluster.config import read_config; read_config('batch')", {"torch"}),
 )
 def test_what_is_not_needed_is_not_loaded(statement: str, not_loaded: set[str]) -> None:
     """Importing little is fast."""
