@@ -21,7 +21,7 @@ providers._get_local_constants = lambda: providers.Constants()
 # The suite is the same at every run, on every machine; ``--hypothesis-profile=explore`` looks for new examples.
 # Deadlines of examples would only measure the load of the machine.
 settings.register_profile("explore", deadline=None, suppress_health_check=list(HealthCheck))
-settings.register_profile("same", settings.get_profile("explore"), derandomize=True, database=None, max_examples=50)
+settings.register_profile("same", settings.get_profile("explore"), derandomize=True, database=None, max_examples=30)
 settings.load_profile("same")
 
 #: Published profiles, recorded episodes and traces are beside the checkout; they are not part of it.

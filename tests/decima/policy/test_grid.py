@@ -119,7 +119,7 @@ def test_sections_and_pictures_of_networks() -> None:
         add_outer(kernel[0], kernel[1], np.ones((2, 3), np.float32), kernel[2])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(st.integers(1, 6), st.integers(1, 9), st.integers(1, 5), st.integers(0, 5), st.floats(0, 1), st.data())
 def test_adding_up_taken_cells_is_a_product_of_matrices(
     rows: int, columns: int, outputs: int, number: int, share: float, data: st.DataObject

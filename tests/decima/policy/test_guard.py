@@ -157,7 +157,7 @@ def guarded_decision(
 
 
 @pytest.mark.parametrize("is_compiled", [True, False])
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), waits=st.booleans(), draws=st.booleans())
 def test_one_pass_decides_as_two_would(is_compiled: bool, seed: int, waits: bool, draws: bool) -> None:
     """Sampled decisions are equal, too, with the same random numbers, two for each pass."""

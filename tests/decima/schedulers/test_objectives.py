@@ -54,7 +54,7 @@ def is_feasible(tasks: list[int], arrivals: list[int], deadlines: list[int]) -> 
         ),  # at other times than 0, the first of several arrivals is served at once
     )
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @pytest.mark.parametrize("name", ["edf", "least-slack"])
 def test_on_one_executor_all_deadlines_are_met_if_they_can_be(name: str, drawn: list[tuple[int, int, int]]) -> None:
     """The theorems are by Liu and Layland (1973) and Mok (1983), for tasks of unit length."""
@@ -67,7 +67,7 @@ def test_on_one_executor_all_deadlines_are_met_if_they_can_be(name: str, drawn: 
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.sampled_from((0.5, 1.0, 4.0, 16.0))), min_size=1, max_size=5))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_smiths_ratio_has_the_least_weighted_mean(drawn: list[tuple[int, float]]) -> None:
     """Smith (1956): it is the best of all orders of jobs that arrive together, on one executor."""
     tasks, weights = [work for work, _ in drawn], [weight for _, weight in drawn]

@@ -239,7 +239,7 @@ def test_every_job_ends_whatever_the_executors_are(
         assert not np.isnan(record.completion_ms).any(), name
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(job_sequences(), st.integers(1, 12), st.sampled_from([PAPER, DECIMA_SIM]))
 def test_fair_decides_as_the_published_rule_but_leaves_no_executor_idle(
     sequence: JobSequence, executors: int, semantics: Semantics

@@ -148,7 +148,7 @@ def test_seeds_name_jobs_and_schedulers_do_the_same() -> None:
     np.testing.assert_array_equal(record.task_executor, expected.task_executor)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(
     clusters(max_time=True),
     job_sequences(),

@@ -224,7 +224,7 @@ def _is_refused_or_predicts_bounded_times(path: Path, jobs: tuple[JobProfile, ..
             assert 0 <= prediction.job_var < math.inf
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=st.lists(_damage(), min_size=1, max_size=3))
 def test_no_change_of_arrays_breaks_anything(
     changes: list[Callable[[Arrays], None]], content: bytes, tmp_path: Path
@@ -238,7 +238,7 @@ def test_no_change_of_arrays_breaks_anything(
     _is_refused_or_predicts_bounded_times(_write(tmp_path / "it.npz", arrays), QUERIES[:3])
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(position=st.floats(0, 0.9999), replacement=st.binary(max_size=4), end=st.booleans())
 def test_no_change_of_bytes_breaks_anything(
     position: float, replacement: bytes, end: bool, content: bytes, tmp_path: Path

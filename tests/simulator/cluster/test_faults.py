@@ -127,7 +127,7 @@ def test_a_stage_that_lost_outputs_has_no_more_tasks_to_start_than_are_left(engi
     assert waited > 0, "a stage that had begun waited for its parent"
 
 
-@settings(MANY, max_examples=30)
+@MANY
 @given(anywhere, job_sequences(), seeds, idleness)
 def test_both_engines_agree_event_by_event(
     config: ClusterConfig, sequence: JobSequence, seed: int, idle: float

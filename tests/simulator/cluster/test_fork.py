@@ -55,7 +55,7 @@ def until(driver: Driver, decisions: int) -> Driver:
     return driver
 
 
-@settings(MANY, max_examples=40)
+@MANY
 @given(anywhere, job_sequences(), seeds, idleness, moments, st.booleans())
 def test_a_fork_has_the_future_of_its_original(
     config: ClusterConfig, sequence: JobSequence, seed: int, idle: float, moment: int, fork_first: bool
@@ -69,7 +69,7 @@ def test_a_fork_has_the_future_of_its_original(
     assert fork.rewards == driver.rewards
 
 
-@settings(MANY, max_examples=50)
+@MANY
 @given(st.one_of(anywhere, clusters(errors=True)), job_sequences(), seeds, idleness, moments, seeds, st.booleans())
 def test_both_engines_fork_to_the_same_other_future(
     config: ClusterConfig, sequence: JobSequence, seed: int, idle: float, moment: int, futures: int, arrivals: bool

@@ -35,7 +35,7 @@ def observations(config: ClusterConfig, sequence: JobSequence) -> list[Observati
     return seen
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(
     st.floats(0.0, 4.0),
     st.floats(0.0, 4.0),

@@ -60,7 +60,7 @@ NAMES = (
 
 @pytest.mark.parametrize("name", NAMES)
 @given(jobs=job_sequences(max_stages=3), executors=st.integers(1, 3), published=st.booleans())
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_rewards_add_up_to_the_cost_in_both_engines(
     name: str, jobs: JobSequence, executors: int, published: bool
 ) -> None:

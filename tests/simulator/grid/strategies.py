@@ -12,7 +12,7 @@ from simulator.grid.grid import OBJECTIVES
 from tests.simulator.cluster import strategies as cluster_strategies
 from tests.simulator.grid.naive import Written
 
-MANY = settings(cluster_strategies.MANY, max_examples=100)
+MANY = settings(cluster_strategies.MANY, max_examples=40)
 
 
 def semantics() -> st.SearchStrategy[GridSemantics]:

@@ -359,7 +359,7 @@ json_like = st.recursive(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(stages=json_like | st.dictionaries(st.just(0), st.fixed_dictionaries(dict.fromkeys(tables(), json_like))))
 def test_whatever_the_dict_holds_is_read_or_refused_in_one_line(tmp_path: Path, stages: Any) -> None:
     write_job(tmp_path, stages, np.zeros((1, 1)))

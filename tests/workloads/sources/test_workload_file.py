@@ -138,7 +138,7 @@ def test_the_moving_delay_is_the_measured_time_to_start(startup_ms: Any, delay_m
     assert Workload(profiles).measured == {}
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(
     sequence=job_sequences(),
     name=st.text(st.characters(exclude_categories=["Cs"])),
@@ -158,7 +158,7 @@ def test_round_trip(tmp_path: Path, sequence: JobSequence, name: str, suffix: st
         assert_same(left, right)
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(profile=job_profiles())
 def test_round_trip_of_a_library_and_its_bytes(tmp_path: Path, profile: JobProfile) -> None:
     path = tmp_path / "w.json"
@@ -321,7 +321,7 @@ def test_jobs_that_are_drawn_have_the_attributes_of_their_profile(tmp_path: Path
     assert Workload(library.profiles).attributed(plain) is plain
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(shared=job_attributes(), own=job_attributes(), deadline_ms=st.sampled_from((None, 20.0)))
 def test_round_trip_of_attributes(
     tmp_path: Path, shared: JobAttributes, own: JobAttributes, deadline_ms: float | None

@@ -14,7 +14,7 @@ EVERY = pytest.mark.parametrize("name", PLANNERS)
 
 @EVERY
 @given(projects())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_plans_can_be_carried_out_and_keep_to_the_bound(name: str, project: Project) -> None:
     plan = PLANNERS[name](project)
     Plan(project, plan.start)  # checked anew, as it was when it was made
