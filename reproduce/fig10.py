@@ -14,7 +14,7 @@ from matplotlib.ticker import LogLocator, MultipleLocator
 import decima
 from decima.show.style import GREY, LEGEND, finish_axes, new_figure, plain_log_ticks, styles
 from reproduce.common import Result, interval_for_load, over_time
-from simulator import EpisodeRecord
+from simulator import EpisodeMetrics, EpisodeRecord
 
 TUNED = "tuned-weighted-fair"
 #: Jobs from this quantile on of the number of jobs in the system at their arrival are in a busy period.
@@ -62,14 +62,17 @@ def run(
 
 def measured(name: str, record: EpisodeRecord, reference: EpisodeRecord) -> dict[str, object]:
     """Return the row of a scheduler; busy periods are those of the reference."""
-    present = reference.jobs_found
-    busy = present >= np.quantile(present, BUSY)
+    steps = reference.jobs_in_system()
+    present = steps.to_numpy()[
+        np.searchsorted(steps.index.to_numpy(), reference.sequence.arrival_ms, "right") - 1
+    ]
+    busy, episode = present >= np.quantile(present, BUSY), EpisodeMetrics(record)
     return {
         "scheduler": name,
         "mean_jct_s": record.mean_jct_ms / 1000,
         "JCT in busy periods (s)": float(record.jct_ms[busy].mean()) / 1000,
-        "Jobs in the system": record.mean_jobs_in_system,
-        "Executed work (executor h)": float(record.busy_ms.sum()) / 3_600_000,
+        "Jobs in the system": episode.mean_jobs_in_system,
+        "Executed work (executor h)": float(episode.busy_ms.sum()) / 3_600_000,
     }
 
 
@@ -93,7 +96,7 @@ def plot(records: dict[str, EpisodeRecord]) -> Figure:
         executors.scatter(
             jobs["work_ms"] / 1000, jobs["busy_ms"] / (jobs["completion_ms"] - begin_ms), **dots
         )
-    tuned, learned = (record.busy_ms / 1000 for record in records.values())
+    tuned, learned = (EpisodeMetrics(record).busy_ms / 1000 for record in records.values())
     work.plot(tuned, tuned, color=GREY, linewidth=0.8)
     work.scatter(tuned, learned, color=looks["decima"]["color"], s=5, alpha=0.5, linewidths=0)
     figure.legend(*present.get_legend_handles_labels(), ncols=2, loc="outside upper left", **LEGEND)

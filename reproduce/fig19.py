@@ -17,7 +17,8 @@ from decima.show.style import LEGEND, finish_axes, new_figure, styles
 from reproduce.common import Result, over_time
 from reproduce.fig10 import measured
 from reproduce.fig11b import CLASSES, GRAPHENE_STAR
-from simulator import EpisodeRecord
+from simulator import EpisodeMetrics, EpisodeRecord
+from simulator.cluster.tables import resources
 
 SIZES = ["0.25", "0.5", "0.75", "1"]
 #: Number of time windows of a curve.
@@ -61,8 +62,9 @@ def run(
     rows = []
     for name, record in records.items():
         row = measured(name, record, records[GRAPHENE_STAR])
-        row["Busy executors of a job"] = float(record.busy_ms.sum() / record.jct_ms.sum())
-        rows.append(row | {"fragmentation": record.fragmentation["memory"]})
+        episode = EpisodeMetrics(record)
+        row["Busy executors of a job"] = float(episode.busy_ms.sum() / record.jct_ms.sum())
+        rows.append(row | {"fragmentation": episode.fragmentation["memory"]})
     table = pd.DataFrame(rows)
     speedup = table["JCT in busy periods (s)"].iloc[0] / table["JCT in busy periods (s)"].iloc[1]
     return Result({"stream": table}, {"fig19": plot(records)}, {"speedup in busy periods": f"{speedup:.2f}"})
@@ -77,7 +79,7 @@ def plot(records: Mapping[str, EpisodeRecord]) -> Figure:
     edges_ms = np.linspace(0, max(record.end_ms for record in records.values()), WINDOWS + 1)
     for name, record in records.items():
         look = {"label": name, **looks[name]}
-        mean = {column: over_time(steps, edges_ms) for column, steps in record.resources().items()}
+        mean = {column: over_time(steps, edges_ms) for column, steps in resources(record).items()}
         present = over_time(record.jobs_in_system(), edges_ms)
         busy = [mean[f"class_{index}"] for index in range(len(SIZES))]
         with np.errstate(invalid="ignore", divide="ignore"):  # at the end, no job and no executor is busy

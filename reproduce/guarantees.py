@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 import decima
 from decima.show.style import LEGEND, finish_axes, new_figure, styles
 from reproduce.common import Result
+from simulator import EpisodeMetrics
 
 RULE = "srpt"
 SCHEDULERS = ("fair", RULE, "las", "srpt-tuned", "decima:tpch-batch")
@@ -55,6 +56,7 @@ def run(
         for name, bound in product(SCHEDULERS, (None, *factor)):
             guarantee = "" if bound is None else f",no-later-than={bound:g}"
             record = decima.run_episode(cluster, sequence, decima.make_scheduler(name + guarantee))
+            episode = EpisodeMetrics(record)
             for compared in factor if bound is None else (bound,):
                 late_s = record.jct_ms / 1000 - compared * fair_s
                 rows.append(
@@ -64,8 +66,8 @@ def run(
                         "factor": compared,
                         "is_kept": bound is not None,
                         "mean_jct_s": record.mean_jct_ms / 1000,
-                        "p99_jct_s": record.jct_percentile_ms(99) / 1000,
-                        "worst_slowdown": record.worst_slowdown,
+                        "p99_jct_s": episode.jct_percentile_ms(99) / 1000,
+                        "worst_slowdown": episode.worst_slowdown,
                         "late": np.mean(late_s > 0),
                         "latest_s": max(late_s.max(), 0.0),
                         "changed": len(record.kept.overruled) / record.num_decisions,

@@ -25,6 +25,7 @@ from decima.show.style import GREY, draw_dots, finish_axes, new_axes
 from reproduce.common import Result, change
 from simulator import ClusterConfig
 from simulator.cluster.observation import Observation
+from simulator.cluster.times_alone import times_alone
 from workloads import JobProfile, JobSequence, Wave
 
 RULE = "srpt"
@@ -141,13 +142,13 @@ def bounds_s(
         / 1000
         for scheduler in (Srpt(), FactorSrpt(logs))
     )
-    alone_ms = decima.run_episode(cluster, sequence, Srpt()).alone_ms
+    alone_ms = [time.mean_ms for time in times_alone(sequence.profiles, cluster)]
     sizes_ms = np.array([least_work_ms(profile) for profile in sequence.profiles]) / cluster.num_executors
     return {
         HINDSIGHT: hindsight_s,
         RULE_OTHER: rule_other,
         HINDSIGHT_OTHER: hindsight_other,
-        ALONE: float(alone_ms.mean()) / 1000,
+        ALONE: float(np.mean(alone_ms)) / 1000,
         SPEED_SCALED: float(srpt_flow_ms(sequence.arrival_ms, sizes_ms).mean()) / 1000,
     }
 

@@ -13,6 +13,7 @@ from .cluster.config import (
 from .cluster.env import ClusterEnv
 from .cluster.episode import make_cluster, run_episode
 from .cluster.faults import NO_FAULTS, Faults, Outcome
+from .cluster.metrics import EpisodeMetrics
 from .cluster.observation import Decision, Observation, PerJob
 from .cluster.record import EpisodeRecord
 from .cluster.reference import ReferenceCluster
@@ -30,6 +31,7 @@ __all__ = [
     "ClusterEnv",
     "ConfigError",
     "Decision",
+    "EpisodeMetrics",
     "EpisodeRecord",
     "ExecutorClass",
     "Faults",

@@ -30,7 +30,7 @@ from decima.registry import ANY_POLICY, FALLBACK, LEARNED, policy_named, split_g
 from decima.schedulers.base import Kind
 from decima.workers import available_cpus
 from decima.workers.pool import make_workers
-from simulator.cluster.record import of_known, ratio
+from simulator.cluster.metrics import of_known, ratio
 from simulator.cluster.times_alone import TimeAlone, times_alone
 from workloads.display import count_text
 from workloads.errors import check_one_of, check_whole

@@ -28,8 +28,8 @@ from decima.schedulers.guarded import Guarded
 from simulator.cluster.base import BaseCluster
 from simulator.cluster.episode import DecidesStages
 from simulator.cluster.estimates import Estimate, has_plan
-from simulator.cluster.log import NOTHING_KEPT, Overruled
 from simulator.cluster.observation import Decision, Observation
+from simulator.cluster.record import NOTHING_KEPT, Overruled
 
 __all__ = ["Explanation", "explain", "explain_first"]
 

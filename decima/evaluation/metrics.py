@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simulator.cluster.metrics import EpisodeMetrics
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -99,8 +101,8 @@ class Metric(NamedTuple):
 
     Attributes:
         form: number format in displayed tables.
-        of: function of a complete episode that returns the value; NaN if undefined. On DeepRM's grid, a function of
-            N episodes, see ``GRID_METRICS``.
+        of: function of the ``EpisodeMetrics`` of a complete episode that returns the value; NaN if undefined. On
+            DeepRM's grid, a function of N episodes, see ``GRID_METRICS``.
         interval: whether tables and summaries always have a confidence interval of the mean.
         name: name for ``--show``; empty if it cannot be chosen.
         is_tail: whether it is a quantile or a maximum, with bootstrap intervals.
@@ -135,11 +137,6 @@ class Metric(NamedTuple):
         return min(costs, key=costs.__getitem__, default=None)
 
 
-def _load(record: EpisodeRecord) -> float:
-    last_ms = float(record.sequence.arrival_ms[-1])
-    return record.busy_until(last_ms) / (last_ms * record.config.num_executors) if last_ms else math.nan
-
-
 #: Columns of ``METRICS`` that take the times of the jobs alone -> function of the known slowdowns, float64 [jobs].
 RELATIVE: dict[str, Callable[[NDArray[np.float64]], np.float64]] = {
     "slowdown": np.mean,
@@ -151,13 +148,13 @@ def _percentile(percent: int) -> Metric:
     return Metric(
         f"p{percent} JCT",
         ".1f",
-        lambda record: record.jct_percentile_ms(percent) / 1000,
+        lambda episode: episode.jct_percentile_ms(percent) / 1000,
         name=f"p{percent}",
         is_tail=True,
     )
 
 
-def _takes_episodes(record: EpisodeRecord) -> float:
+def _takes_episodes(episode: EpisodeMetrics) -> float:
     """Return NaN: the metric takes further episodes, see ``decima.evaluation.fairness`` and ``guarantee_metrics``."""
     return math.nan
 
@@ -171,49 +168,51 @@ def _takes_episodes(record: EpisodeRecord) -> float:
 #: * ``fragmentation``: share of the memory of busy executors that their tasks do not demand.
 #: * ``decisions``, ``guarded``: number of decisions, including those the engine takes on the scheduler's behalf, and
 #:   of those that the guard of a learned policy changes.
-#: * ``slowdown``, ``worst_slowdown``: mean and maximum over the jobs of ``EpisodeRecord.slowdown``.
+#: * ``slowdown``, ``worst_slowdown``: mean and maximum over the jobs of ``EpisodeMetrics.slowdown``.
 #: * ``failed_jobs``: number of jobs that failed. They have no JCT and no slowdown.
 #: * ``weighted_jct_s``, ``deadline_misses``, ``tardiness_s``, ``executor_hours``, ``energy_kwh``, ``carbon`` (NaN
-#:   without a signal): see ``EpisodeRecord``.
+#:   without a signal): see ``EpisodeMetrics``.
 #: * ``unfairness``, ``jain``: largest finish-time fairness of a tenant, and Jain's index of the tenants' finish-time
 #:   fairness, see ``decima.evaluation.fairness``; NaN unless they are shown, or with fewer than two tenants.
 #: * ``overruled``: decisions that guarantees changed. ``late_jobs``, ``latest_ratio``, ``lateness_s``,
 #:   ``below_floor_s``, ``above_ceiling``: whether they were kept, see ``decima.evaluation.guarantee_metrics``.
 METRICS: dict[str, Metric] = {
     "mean_jct_s": Metric(
-        "Mean JCT", ".1f", lambda record: record.mean_jct_ms / 1000, interval=True, name="mean"
+        "Mean JCT", ".1f", lambda episode: episode.record.mean_jct_ms / 1000, interval=True, name="mean"
     ),
     "p95_jct_s": _percentile(95),
     "makespan_s": Metric(
-        "Makespan", ".1f", lambda record: record.makespan_ms / 1000, interval=True, name="makespan"
+        "Makespan", ".1f", lambda episode: episode.record.makespan_ms / 1000, interval=True, name="makespan"
     ),
     "utilisation": Metric(
-        "Utilised", ".1%", lambda record: record.utilisation, name="utilised", more_is_better=True
+        "Utilised", ".1%", lambda episode: episode.utilisation, name="utilised", more_is_better=True
     ),
-    "load": Metric("Load", ".1%", _load, name="load"),
-    "fragmentation": Metric("Unused", ".1%", lambda record: record.fragmentation["memory"], name="unused"),
-    "decisions": Metric("Decisions", ",.0f", lambda record: record.num_decisions),
-    "guarded": Metric("Guarded", ",.0f", lambda record: record.num_guarded),
-    "slowdown": Metric("Slowdown", ".1f", lambda record: record.mean_slowdown, name="slowdown"),
-    "failed_jobs": Metric("Failed", ",.0f", lambda record: record.failed_job.size),
+    "load": Metric("Load", ".1%", lambda episode: episode.load, name="load"),
+    "fragmentation": Metric("Unused", ".1%", lambda episode: episode.fragmentation["memory"], name="unused"),
+    "decisions": Metric("Decisions", ",.0f", lambda episode: episode.record.num_decisions),
+    "guarded": Metric("Guarded", ",.0f", lambda episode: episode.record.num_guarded),
+    "slowdown": Metric("Slowdown", ".1f", lambda episode: episode.mean_slowdown, name="slowdown"),
+    "failed_jobs": Metric("Failed", ",.0f", lambda episode: episode.record.failed_job.size),
     "p50_jct_s": _percentile(50),
     "p99_jct_s": _percentile(99),
     "worst_slowdown": Metric(
-        "Worst slowdown", ".1f", lambda record: record.worst_slowdown, name="worst-slowdown", is_tail=True
+        "Worst slowdown", ".1f", lambda episode: episode.worst_slowdown, name="worst-slowdown", is_tail=True
     ),
     "weighted_jct_s": Metric(
-        "Weighted JCT", ".1f", lambda record: record.weighted_mean_jct_ms / 1000, name="weighted"
+        "Weighted JCT", ".1f", lambda episode: episode.weighted_mean_jct_ms / 1000, name="weighted"
     ),
-    "deadline_misses": Metric("Misses", ".1%", lambda record: record.deadline_misses, name="misses"),
+    "deadline_misses": Metric("Misses", ".1%", lambda episode: episode.deadline_misses, name="misses"),
     "tardiness_s": Metric(
-        "Tardiness", ".1f", lambda record: record.mean_tardiness_ms / 1000, name="tardiness"
+        "Tardiness", ".1f", lambda episode: episode.mean_tardiness_ms / 1000, name="tardiness"
     ),
-    "executor_hours": Metric("Executor h", ".2f", lambda record: record.executor_hours, name="hours"),
-    "energy_kwh": Metric("Energy kWh", ".2f", lambda record: record.energy_kwh, name="energy"),
-    "carbon": Metric("Carbon", ",.0f", lambda record: record.carbon, name="carbon"),
+    "executor_hours": Metric("Executor h", ".2f", lambda episode: episode.executor_hours, name="hours"),
+    "energy_kwh": Metric("Energy kWh", ".2f", lambda episode: episode.energy_kwh, name="energy"),
+    "carbon": Metric("Carbon", ",.0f", lambda episode: episode.carbon, name="carbon"),
     "unfairness": Metric("Unfairness", ".2f", _takes_episodes, name="unfairness", is_tail=True),
     "jain": Metric("Jain", ".3f", _takes_episodes, name="jain", more_is_better=True),
-    "overruled": Metric("Overruled", ",.0f", lambda record: len(record.kept.overruled), name="overruled"),
+    "overruled": Metric(
+        "Overruled", ",.0f", lambda episode: len(episode.record.kept.overruled), name="overruled"
+    ),
     "late_jobs": Metric("Late jobs", ".1f", _takes_episodes, name="late"),
     "latest_ratio": Metric("Latest / fair", ".2f", _takes_episodes, name="latest", is_tail=True),
     "lateness_s": Metric("Lateness", ".1f", _takes_episodes, name="lateness", is_tail=True),
@@ -241,7 +240,8 @@ def measure(record: EpisodeRecord, without: Container[str] = ()) -> dict[str, fl
     Args:
         without: columns to leave out, such as ``RELATIVE``.
     """
-    return {name: metric.of(record) for name, metric in METRICS.items() if name not in without}
+    episode = EpisodeMetrics(record)
+    return {name: metric.of(episode) for name, metric in METRICS.items() if name not in without}
 
 
 def ci95(metric: str) -> str:

@@ -24,6 +24,7 @@ from decima.service.service import one_line
 from decima.show.plots import plot_jobs_in_system, plot_schedule
 from decima.show.tables import Report, table_of
 from simulator.cluster.config import ClusterConfig
+from simulator.cluster.metrics import EpisodeMetrics
 from simulator.cluster.record import EpisodeRecord
 from workloads.arrivals import JobSequence, trace_arrivals
 from workloads.job import JobProfile, StageProfile, TaskDurations, Wave
@@ -423,9 +424,10 @@ def live_report(found: Sequence[Replayed]) -> Report:
             (
                 *(one_line(replay.name), len(replay.record.sequence), replay.record.config.num_executors),
                 *(replay.questions, replay.record.num_decisions, replay.record.mean_jct_ms / 1000),
-                *(replay.record.jct_percentile_ms(95) / 1000, replay.record.utilisation),
+                *(episode.jct_percentile_ms(95) / 1000, episode.utilisation),
             )
             for replay in found
+            for episode in [EpisodeMetrics(replay.record)]
         ),
         (*[".0f"] * 4, ".1f", ".1f", ".1%"),
         unknown="nan",

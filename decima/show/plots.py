@@ -36,6 +36,7 @@ from decima.show.style import (
     styles,
 )
 from decima.show.tables import shortened
+from simulator.cluster.metrics import EpisodeMetrics
 from simulator.cluster.picture import HIGHLIGHT, PALETTE, draw_schedule, job_colours
 from simulator.cluster.record import EpisodeRecord
 from workloads.display import count_text
@@ -335,7 +336,7 @@ def plot_jobs_in_system(records: Mapping[str, EpisodeRecord], title: str = "") -
     for name, look in styles(records).items():
         steps = records[name].jobs_in_system()
         times = steps.index.to_numpy() / 1000
-        label = f"{_line_name(name)}: {records[name].mean_jobs_in_system:.2g}"
+        label = f"{_line_name(name)}: {EpisodeMetrics(records[name]).mean_jobs_in_system:.2g}"
         axes.step(times, steps.to_numpy(), where="post", label=label, **look)
     return _finish_jobs_in_system(figure, title, "on average")
 

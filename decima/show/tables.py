@@ -19,7 +19,7 @@ from workloads.display import visible
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from simulator.cluster.log import Overruled
+    from simulator.cluster.record import Overruled
 
 #: Maximum number of decisions that a note names.
 MOST_NAMED = 5

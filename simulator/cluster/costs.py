@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simulator.cluster.config import ConfigError
+from simulator.cluster.deadlines import deadlines_ms
+from simulator.cluster.metrics import EpisodeMetrics
 from simulator.cluster.objectives import AllJobs, LiveJobs, objective_named
-
-if TYPE_CHECKING:
-    from simulator.cluster.record import EpisodeRecord
+from simulator.cluster.record import EpisodeRecord
 
 __all__ = ["busy_intervals", "cost_ms", "emissions", "job_emissions"]
 
 
 def cost_ms(record: EpisodeRecord, objective: str) -> float:
-    """Return the cost of an episode, ms; see ``EpisodeRecord.cost_ms``."""
+    """Return the cost of an episode by an objective since the first arrival, which minus the rewards add up to, ms.
+
+    A job counts until it completes or fails, or until the episode's end.
+
+    Args:
+        objective: name of the objective, see ``ClusterConfig.reward``.
+
+    Raises:
+        ConfigError: the objective is unknown, or needs a signal that the cluster lacks.
+    """
     cost = objective_named(objective)
     if cost.uses_carbon and record.config.signal is None:
         raise ConfigError(f"reward {objective!r}: the cluster has no signal")
     arrival_ms = record.sequence.arrival_ms
     left_ms = np.where(np.isnan(record.ended_ms), record.end_ms, record.ended_ms)
-    of_all = AllJobs.of(record.sequence, record.deadline_ms)
+    of_all = AllJobs.of(record.sequence, deadlines_ms(record.sequence, record.config))
     times_ms = np.unique(np.concatenate([arrival_ms[arrival_ms <= record.end_ms], left_ms])).tolist()
     total_ms = 0.0
     for begin_ms, end_ms in pairwise(times_ms):
@@ -46,7 +54,7 @@ def busy_intervals(
 
 
 def job_emissions(record: EpisodeRecord) -> NDArray[np.float64]:
-    """Return the emissions of each job, float64 [num_jobs], g; see ``EpisodeRecord.job_carbon``."""
+    """Return the emissions of each job, float64 [num_jobs], g; see ``EpisodeMetrics.job_carbon``."""
     if (signal := record.config.signal) is None:
         return np.full(len(record.sequence), np.nan)
     job, begin_ms, end_ms = busy_intervals(record)
@@ -71,7 +79,7 @@ def emissions(record: EpisodeRecord, begin_ms: float, end_ms: float) -> float:
 
     power = config.executor_watts * busy(end_ms)
     if config.idle_watts:
-        last_ms = min(end_ms, float(record.sequence.arrival_ms[0]) + record.observed_ms)
+        last_ms = min(end_ms, float(record.sequence.arrival_ms[0]) + EpisodeMetrics(record).observed_ms)
         left_ms = signal.integral(np.clip(record.change_ms, begin_ms, last_ms), last_ms)
         present = config.num_executors * float(signal.integral(begin_ms, last_ms))
         present += float(np.where(record.change_joins, 1, -1) @ left_ms)

@@ -52,7 +52,7 @@ class EmissionMeter(ObjectiveMeter):
         return live
 
     def _emitted(self, now_ms: float, given_ms: float | None) -> float:
-        """Return the emissions since the last count, g; at the episode's end, all add up to ``EpisodeRecord.carbon``.
+        """Return the emissions since the last count, g; at the episode's end, all add up to ``EpisodeMetrics.carbon``.
 
         Idle executors count from the first arrival to the end of the last job.
         """

@@ -9,9 +9,8 @@ import simulator
 from simulator.cluster.base import BaseCluster
 from simulator.cluster.cluster import Cluster
 from simulator.cluster.config import ClusterConfig
-from simulator.cluster.log import NOTHING_KEPT
 from simulator.cluster.observation import Decision, Observation
-from simulator.cluster.record import EpisodeRecord
+from simulator.cluster.record import NOTHING_KEPT, EpisodeRecord
 from workloads.arrivals import JobSequence
 from workloads.errors import ConfigError, check_instance
 

@@ -79,7 +79,7 @@ def draw_schedule(
     idle = Patch(facecolor="white", edgecolor="0.6", linewidth=0.6, label="executor is idle")
     marks: list[Artist] = [Patch(color=MOVE_COLOUR, label="executor moves"), idle, completed]
     if record.change_executor.size:
-        _bars(axes, *record.absences, ABSENT_COLOUR)
+        _bars(axes, *_absences(record), ABSENT_COLOUR)
         marks.insert(2, Patch(color=ABSENT_COLOUR, label="executor is not in the cluster"))
     if np.ptp(record.sequence.arrival_ms) > 0:
         arrival_ms = record.sequence.arrival_ms[record.sequence.arrival_ms <= record.end_ms]
@@ -89,6 +89,16 @@ def draw_schedule(
     axes.set(xlabel="Time (s)", ylabel="Executor")
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     return marks
+
+
+def _absences(record: EpisodeRecord) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """Return intervals of executors out of the cluster: executor, int32 [n]; start and end, ms, float64 [n, 2]."""
+    spans = []
+    for executor in np.unique(record.change_executor).tolist():
+        times = record.change_ms[record.change_executor == executor].tolist()
+        spans += [(executor, *times[index : index + 2]) for index in range(0, len(times), 2)]
+    ended = np.array([(*span, record.end_ms)[:3] for span in spans]).reshape(-1, 3)
+    return ended[:, 0].astype(np.int32), ended[:, 1:]
 
 
 def _bars(

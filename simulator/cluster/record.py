@@ -1,235 +1,201 @@
-"""Record of an episode: metrics of jobs and of the cluster (JCT, slowdown, utilisation, ...). Times are in ms."""
+"""Record of an episode: what happened, as arrays and pandas tables. Times are in ms.
+
+``simulator.cluster.metrics`` computes metrics from a record, such as slowdown, utilisation and energy.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.cluster.log import EpisodeLog
+from simulator.cluster.config import ClusterConfig
+from workloads.arrivals import JobSequence
 from workloads.display import count_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["EpisodeRecord", "of_known", "ratio"]
+__all__ = ["NOTHING_KEPT", "EpisodeRecord", "Kept", "Overruled"]
+
+_Number = TypeVar("_Number", bound=np.generic)
+
+
+class Overruled(NamedTuple):
+    """A decision of a scheduler that a guarantee changed.
+
+    Attributes:
+        decision: number of the decision in the episode, from 0; decisions of the engine are not counted.
+        time_ms: simulated time, ms.
+        guarantee: ``floor``, ``ceiling`` or ``no-later-than``.
+    """
+
+    decision: int
+    time_ms: float
+    guarantee: str
+
+
+class Kept(NamedTuple):
+    """Statistics of a scheduler's guarantees in an episode, see ``decima.schedulers.guarantees``.
+
+    Attributes:
+        overruled: decisions that the guarantees changed, in order.
+        below_floor_ms: longest time for which a tenant that could use executors had fewer than its floor, ms.
+        slack_ms: largest slack that all jobs had in common, ms; 0 if each job has its own slack.
+    """
+
+    overruled: tuple[Overruled, ...] = ()
+    below_floor_ms: float = 0.0
+    slack_ms: float = 0.0
+
+
+#: Statistics of a scheduler without guarantees.
+NOTHING_KEPT = Kept()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class EpisodeRecord(EpisodeLog):
-    """Record of an episode: metrics of jobs and of the cluster, and the log, see ``simulator.cluster.log.EpisodeLog``.
+class EpisodeRecord:
+    """Task runs of an episode, moves and losses of executors, and completion times of jobs.
 
-    Values that depend on the end of a job are NaN for incomplete jobs; means and percentiles are over completed jobs.
+    Values that depend on the end of a job are NaN for incomplete jobs.
+
+    Tasks are numbered by job, then by stage, then in the order of their first start.
+
+    The arrays ``task_*`` have a row per run (attempt or copy of a task). The first ``num_tasks`` rows are the last run
+    of each task; lost runs follow, in order of their end. Without faults ``num_runs`` is ``num_tasks``.
+
+    Attributes:
+        task_start_ms: float64 [num_runs], ms; NaN where a task never started.
+        task_finish_ms: float64 [num_runs], ms; NaN where a task never started.
+        task_executor: int32 [num_runs]; -1 where a task never started.
+        task_wave: int8 [num_runs], a ``workloads.Wave``; -1 where a task never started.
+        task_parallelism: int32 [num_runs], executors attached to the job when the task started.
+        completion_ms: float64 [num_jobs], ms; NaN for a job that did not complete.
+        move_executor: int32 [num_moves]; moves in order of departure.
+        move_job: int64 [num_moves], job that the executor moves to.
+        move_depart_ms: float64 [num_moves], ms.
+        end_ms: time of the end of the episode, ms.
+        num_decisions: number of decisions, including those that the engine took on the scheduler's behalf.
+        num_guarded: number of decisions of a learned policy that its guard changed.
+        kept: statistics of the scheduler's guarantees.
+        lost_task: int64 [num_runs - num_tasks], task of each lost run.
+        lost_outcome: int8 [num_runs - num_tasks], ``Outcome`` of each lost run.
+        failed_job: int64 [num_failed], jobs that failed.
+        failed_ms: float64 [num_failed], time of failure, ms.
+        change_executor: int32 [num_changes], executors that were lost or joined, in order of time.
+        change_ms: float64 [num_changes], time of the change, ms.
+        change_joins: bool [num_changes], whether the executor joined.
     """
 
+    config: ClusterConfig
+    sequence: JobSequence
+    task_start_ms: NDArray[np.float64]
+    task_finish_ms: NDArray[np.float64]
+    task_executor: NDArray[np.int32]
+    task_wave: NDArray[np.int8]
+    task_parallelism: NDArray[np.int32]
+    completion_ms: NDArray[np.float64]
+    move_executor: NDArray[np.int32]
+    move_job: NDArray[np.int64]
+    move_depart_ms: NDArray[np.float64]
+    end_ms: float
+    num_decisions: int
+    num_guarded: int = 0
+    kept: Kept = NOTHING_KEPT
+    lost_task: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    lost_outcome: NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, dtype=np.int8))
+    failed_job: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    failed_ms: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    change_executor: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
+    change_ms: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    change_joins: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+
     def __repr__(self) -> str:
-        jobs = f"{self._completed_jct_ms.size:,} of {count_text(len(self.sequence), 'job')} complete"
+        completed = np.count_nonzero(~np.isnan(self.completion_ms))
+        jobs = f"{completed:,} of {count_text(len(self.sequence), 'job')} complete"
         times = f"mean JCT {self.mean_jct_ms / 1000:.1f} s, end {self.end_ms / 1000:.1f} s"
         cluster = f"{count_text(self.config.num_executors, 'executor')}, seed {self.sequence.seed}"
         return f"EpisodeRecord({jobs}, {times}, {cluster})"
+
+    # ---- jobs --------------------------------------------------------------------------------------------
 
     @cached_property
     def jct_ms(self) -> NDArray[np.float64]:
         """Job completion time (JCT), completion - arrival, float64 [num_jobs], ms; NaN for an incomplete job."""
         return self.completion_ms - self.sequence.arrival_ms
 
-    @cached_property
-    def busy_ms(self) -> NDArray[np.float64]:
-        """Executor time spent on each job's tasks until the episode's end, float64 [num_jobs], ms."""
-        duration = np.minimum(self.task_finish_ms, self.end_ms) - self.task_start_ms
-        return self._sum_by_job(self.task_job, np.maximum(np.nan_to_num(duration), 0.0))
-
-    @cached_property
-    def moving_ms(self) -> NDArray[np.float64]:
-        """Executor time spent moving to each job until the episode's end, float64 [num_jobs], ms."""
-        duration = np.minimum(self.move_arrive_ms, self.end_ms) - self.move_depart_ms
-        return self._sum_by_job(self.move_job, duration)
-
-    @cached_property
-    def alone_ms(self) -> NDArray[np.float64]:
-        """Expected JCT of each job alone on this cluster under its best parallelism limit, float64 [num_jobs], ms.
-
-        Times of large jobs are estimates, see ``simulator.cluster.times_alone.time_alone``.
-        """
-        from simulator.cluster.times_alone import times_alone  # simulates each job alone
-
-        return np.array([time.mean_ms for time in times_alone(self.sequence.profiles, self.config)])
-
-    @cached_property
-    def slowdown(self) -> NDArray[np.float64]:
-        """Ratio of each job's JCT to its expected time alone on the same cluster, float64 [num_jobs].
-
-        The time alone is the mean JCT under the best parallelism limit, including delays
-        (``simulator.cluster.times_alone.time_alone``). So a job that is alone has a mean slowdown of 1 under this
-        limit. NaN for a job that is incomplete, or whose time alone is 0.
-        """
-        return ratio(self.jct_ms, self.alone_ms)
-
-    @cached_property
-    def deadline_ms(self) -> NDArray[np.float64]:
-        """Deadline of each job, float64 [num_jobs], ms; infinite without a deadline."""
-        from simulator.cluster.deadlines import deadlines_ms
-
-        return deadlines_ms(self.sequence, self.config)
-
-    @cached_property
-    def tardiness_ms(self) -> NDArray[np.float64]:
-        """Time from each job's deadline to its completion, 0 if it is in time, float64 [num_jobs], ms.
-
-        NaN for a job that is incomplete or has no deadline.
-        """
-        late_ms = np.maximum(self.completion_ms - self.deadline_ms, 0.0)
-        late_ms[np.isinf(self.deadline_ms)] = np.nan
-        return late_ms
-
-    @cached_property
-    def missed(self) -> NDArray[np.bool_]:
-        """Whether each job missed its deadline, bool [num_jobs]. A failed job with a deadline has missed it.
-
-        A job that is still running has missed its deadline if the deadline is before the episode's end.
-        """
-        ended_ms = np.where(np.isnan(self.completion_ms), np.inf, self.completion_ms)
-        missed = ended_ms > self.deadline_ms
-        waits = np.isnan(self.ended_ms)
-        missed[waits] = self.deadline_ms[waits] < self.end_ms
-        return missed
-
-    @cached_property
-    def work_inflation(self) -> NDArray[np.float64]:
-        """Ratio of the executor time of each job's tasks to the expected time when it is alone, float64 [num_jobs].
-
-        Above 1 with more cold starts or a higher parallelism than alone (``simulator.cluster.alone.work_ms``). NaN for
-        a job that is incomplete or without work. Source: Decima, Figure 10(e).
-        """
-        spent = np.where(np.isnan(self.completion_ms), np.nan, self.busy_ms)
-        return ratio(spent, self.work_ms)
-
     @property
     def mean_jct_ms(self) -> float:
         """Mean JCT of the completed jobs, ms; NaN without completed jobs."""
-        return float(self._completed_jct_ms.mean()) if self._completed_jct_ms.size else float("nan")
-
-    def jct_percentile_ms(self, percent: float) -> float:
-        """Return a percentile (0 to 100, linear interpolation) of the completed jobs' JCT, ms; NaN without jobs."""
-        completed = self._completed_jct_ms
-        return float(np.percentile(completed, percent)) if completed.size else float("nan")
-
-    @property
-    def weighted_mean_jct_ms(self) -> float:
-        """Mean JCT of the completed jobs, weighted by ``weight``, ms; NaN without completed jobs."""
-        completed = ~np.isnan(self.jct_ms)
-        if not completed.any():
-            return math.nan
-        return float(np.average(self.jct_ms[completed], weights=self.sequence.weight[completed]))
-
-    @property
-    def mean_slowdown(self) -> float:
-        """Mean slowdown of the completed jobs; NaN without completed jobs."""
-        return of_known(np.mean, self.slowdown)
-
-    @property
-    def worst_slowdown(self) -> float:
-        """Largest slowdown of a job; NaN without completed jobs."""
-        return of_known(np.max, self.slowdown)
-
-    @property
-    def deadline_misses(self) -> float:
-        """Fraction of the jobs with a deadline that missed it, 0 to 1; NaN without deadlines."""
-        has_deadline = np.isfinite(self.deadline_ms)
-        return float(self.missed[has_deadline].mean()) if has_deadline.any() else math.nan
-
-    @property
-    def mean_tardiness_ms(self) -> float:
-        """Mean tardiness of the completed jobs with a deadline, ms, 0 for jobs in time; NaN without such jobs."""
-        return of_known(np.mean, self.tardiness_ms)
-
-    @property
-    def executor_hours(self) -> float:
-        """Total time of executors that run tasks or move to a job, h."""
-        return float(self.busy_ms.sum() + self.moving_ms.sum()) / 3_600_000
-
-    @property
-    def energy_kwh(self) -> float:
-        """Energy of all executors over the observed time, kWh; see ``ClusterConfig.executor_watts``."""
-        energy = self.config.executor_watts * self.executor_hours
-        if self.config.idle_watts:
-            energy += self.config.idle_watts * max(self.capacity_ms / 3_600_000 - self.executor_hours, 0.0)
-        return energy / 1000
+        completed = self.jct_ms[~np.isnan(self.jct_ms)]
+        return float(completed.mean()) if completed.size else float("nan")
 
     @cached_property
-    def job_carbon(self) -> NDArray[np.float64]:
-        """Emissions of each job: energy of executors that run its tasks or move to it, times the signal, g.
-
-        Array float64 [num_jobs]; an amount of money if the signal is a price; NaN without a signal.
-        """
-        from simulator.cluster.costs import job_emissions
-
-        return job_emissions(self)
-
-    @property
-    def carbon(self) -> float:
-        """Emissions of all executors: their energy times the signal, g, or money for a price; NaN without a signal.
-
-        Idle executors count with ``ClusterConfig.idle_watts``, over the observed time.
-        """
-        if self.config.signal is None:
-            return math.nan
-        if not self.config.idle_watts:
-            return float(self.job_carbon.sum())
-        from simulator.cluster.costs import emissions
-
-        return emissions(self, float(self.sequence.arrival_ms[0]), self.end_ms)
+    def ended_ms(self) -> NDArray[np.float64]:
+        """Time at which each job completed or failed, float64 [num_jobs], ms; NaN for other jobs."""
+        ended_ms = self.completion_ms.copy()
+        ended_ms[self.failed_job] = self.failed_ms
+        return ended_ms
 
     @property
     def makespan_ms(self) -> float:
         """Makespan: last end of a job - first arrival, ms; NaN if a job has not ended."""
         return float(self.ended_ms.max() - self.sequence.arrival_ms[0])
 
-    def cost_ms(self, objective: str) -> float:
-        """Return the cost by an objective since the first arrival, which minus the rewards add up to, ms.
+    # ---- runs of tasks, moves ----------------------------------------------------------------------------
 
-        A job counts until it completes or fails, or until the episode's end.
+    @cached_property
+    def task_job(self) -> NDArray[np.int64]:
+        """Number of the job of each run, int64 [num_runs]."""
+        return self.of_runs(np.repeat(self._stage_job, self.stage_size))
 
-        Args:
-            objective: name of the objective, see ``ClusterConfig.reward``.
+    @cached_property
+    def task_stage(self) -> NDArray[np.int64]:
+        """Number of the stage of each run within its job, int64 [num_runs]."""
+        return self.of_runs(np.repeat(count_within(self._stage_job), self.stage_size))
 
-        Raises:
-            ConfigError: the objective is unknown, or needs a signal that the cluster lacks.
-        """
-        from simulator.cluster.costs import cost_ms
+    @cached_property
+    def executor_class(self) -> NDArray[np.int64]:
+        """Class of each executor, index in ``config.executor_classes``, int64 [num_executors]."""
+        counts = [executor_class.count for executor_class in self.config.executor_classes]
+        return np.repeat(np.arange(len(counts)), counts)
 
-        return cost_ms(self, objective)
+    @cached_property
+    def move_arrive_ms(self) -> NDArray[np.float64]:
+        """End of each move, or loss of its executor if earlier, float64 [num_moves], ms; can be after the episode."""
+        arrive_ms = self.move_depart_ms + self.config.moving_delay_ms
+        for executor in np.unique(self.change_executor):
+            lost_ms = np.append(
+                self.change_ms[(self.change_executor == executor) & ~self.change_joins], np.inf
+            )
+            mine = self.move_executor == executor
+            next_ms = lost_ms[np.searchsorted(lost_ms, self.move_depart_ms[mine], "right")]
+            arrive_ms[mine] = np.minimum(arrive_ms[mine], next_ms)
+        return arrive_ms
 
-    @property
-    def observed_ms(self) -> float:
-        """Time from the first arrival to the last end of a job, or to the episode's end if jobs are left, ms."""
-        last = self.end_ms if np.isnan(self.ended_ms).any() else float(self.ended_ms.max())
-        return float(last - self.sequence.arrival_ms[0])
+    @cached_property
+    def stage_size(self) -> NDArray[np.int64]:
+        """Number of tasks of each stage of all jobs, int64 [num_stages]."""
+        sizes = {
+            profile: np.array([stage.num_tasks for stage in profile.stages], dtype=np.int64)
+            for profile in set(self.sequence.profiles)
+        }
+        return np.concatenate([sizes[profile] for profile in self.sequence.profiles])
 
-    @property
-    def utilisation(self) -> float:
-        """Fraction of the time of executors in the cluster that is spent on tasks, 0 to 1."""
-        capacity = self.capacity_ms
-        return float(self.busy_ms.sum() / capacity) if capacity else float("nan")
+    def of_runs(self, value: NDArray[_Number]) -> NDArray[_Number]:
+        """Extend an array over tasks, [num_tasks], to an array over runs, [num_runs]."""
+        return np.concatenate([value, value[self.lost_task]]) if self.lost_task.size else value
 
-    @property
-    def capacity_ms(self) -> float:
-        """Total time of executors in the cluster over the observed time, ms."""
-        begin_ms, observed_ms = float(self.sequence.arrival_ms[0]), self.observed_ms
-        left_ms = observed_ms - np.clip(self.change_ms - begin_ms, 0, observed_ms)
-        return self.config.num_executors * observed_ms + float(np.where(self.change_joins, 1, -1) @ left_ms)
+    @cached_property
+    def _stage_job(self) -> NDArray[np.int64]:
+        """Job of each stage of all jobs, int64 [num_stages]."""
+        stages = [profile.num_stages for profile in self.sequence.profiles]
+        return np.repeat(np.arange(len(stages), dtype=np.int64), stages)
 
-    @property
-    def mean_jobs_in_system(self) -> float:
-        """Time average of the number of jobs that have arrived and not ended, over the observed time."""
-        left_ms = np.where(np.isnan(self.ended_ms), self.end_ms, self.ended_ms)
-        time_in_system = left_ms - np.minimum(self.sequence.arrival_ms, self.end_ms)
-        return float(time_in_system.sum() / self.observed_ms) if self.observed_ms else float("nan")
+    # ---- tables (pandas is slow to import) ---------------------------------------------------------------
 
     def jobs(self) -> pd.DataFrame:
         """Return a table with a row per job, in order of arrival.
@@ -243,6 +209,23 @@ class EpisodeRecord(EpisodeLog):
 
         return tables.jobs(self)
 
+    def tasks(self) -> pd.DataFrame:
+        """Return a table of task runs, in the order of the arrays ``task_*``.
+
+        Columns: ``job``, ``stage`` (number in the job), ``task`` (number in the stage), ``executor``, ``wave``,
+        ``parallelism``, ``start_ms``, ``finish_ms``. With several classes also ``executor_class``, -1 for tasks that
+        never started. With faults also ``outcome``, an ``Outcome``.
+        """
+        from simulator.cluster import tables  # pandas is slow to import
+
+        return tables.tasks(self)
+
+    def moves(self) -> pd.DataFrame:
+        """Return a table of moves, in order of departure: ``executor``, ``job``, ``depart_ms``, ``arrive_ms``."""
+        from simulator.cluster import tables  # pandas is slow to import
+
+        return tables.moves(self)
+
     def jobs_in_system(self) -> pd.Series[int]:
         """Return the number of jobs in the system over time, as a step function: values int64, index in ms.
 
@@ -252,13 +235,6 @@ class EpisodeRecord(EpisodeLog):
         from simulator.cluster import tables  # pandas is slow to import
 
         return tables.jobs_in_system(self)
-
-    @property
-    def jobs_found(self) -> NDArray[np.int64]:
-        """Number of jobs in the system when each job arrives, int64 [num_jobs], including jobs that arrive then."""
-        steps = self.jobs_in_system()
-        rows = np.searchsorted(steps.index.to_numpy(), self.sequence.arrival_ms, "right") - 1
-        return steps.to_numpy()[rows].astype(np.int64)
 
     def metrics(self) -> pd.Series[float]:
         """Return the metrics of the episode by name.
@@ -274,37 +250,7 @@ class EpisodeRecord(EpisodeLog):
 
         return tables.metrics(self)
 
-    @property
-    def _completed_jct_ms(self) -> NDArray[np.float64]:
-        return self.jct_ms[~np.isnan(self.jct_ms)]
 
-    @cached_property
-    def ended_ms(self) -> NDArray[np.float64]:
-        """Time at which each job completed or failed, float64 [num_jobs], ms; NaN for other jobs."""
-        ended_ms = self.completion_ms.copy()
-        ended_ms[self.failed_job] = self.failed_ms
-        return ended_ms
-
-    @cached_property
-    def work_ms(self) -> NDArray[np.float64]:
-        """Expected executor time of each job alone on this cluster, float64 [num_jobs], ms."""
-        from simulator.cluster.alone import work_ms  # estimates each job alone
-
-        work = {
-            profile: float(work_ms(profile, self.config).sum()) for profile in set(self.sequence.profiles)
-        }
-        return np.array([work[profile] for profile in self.sequence.profiles], dtype=np.float64)
-
-    def _sum_by_job(self, job: NDArray[np.int64], value: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.bincount(job, weights=value, minlength=len(self.sequence)).astype(np.float64)
-
-
-def ratio(value: NDArray[np.float64], to: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return ``value / to``, NaN where ``to`` is 0."""
-    return np.divide(value, to, out=np.full_like(value, np.nan), where=to > 0)
-
-
-def of_known(mean_or_max: Callable[[NDArray[np.float64]], np.float64], values: NDArray[np.float64]) -> float:
-    """Apply a function to the values that are not NaN; return NaN if there are none."""
-    numbers = values[~np.isnan(values)]
-    return float(mean_or_max(numbers)) if numbers.size else math.nan
+def count_within(group: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Number elements 0, 1, 2, .. within each group of equal values of an ascending array."""
+    return np.arange(group.size, dtype=np.int64) - np.searchsorted(group, group)

@@ -17,6 +17,7 @@ from decima.settings import TrainingError
 from reproduce import common, fig11b, fig12, table3
 from reproduce.common import Result, over_time
 from simulator import ClusterConfig, ExecutorClass, run_episode
+from simulator.cluster.metrics import EpisodeMetrics
 from tests.cases import cases
 from tests.simulator.cluster.build import job, jobs, stage
 from workloads import WorkloadError, poisson_arrivals
@@ -237,7 +238,7 @@ def test_arrivals_for_a_load() -> None:
     interval = common.interval_for_load(0.6, "synthetic", 5)
     sequence = poisson_arrivals(decima.open_workload("synthetic").profiles, 3000, 1000 * interval, seed=77)
     record = run_episode(ClusterConfig(num_executors=5), sequence, decima.make_scheduler("fair"))
-    assert record.busy_ms.sum() / (5 * sequence.arrival_ms[-1]) == pytest.approx(0.6, rel=0.1)
+    assert EpisodeMetrics(record).busy_ms.sum() / (5 * sequence.arrival_ms[-1]) == pytest.approx(0.6, rel=0.1)
 
 
 def test_horizons_of_a_stream_scale_with_its_arrivals() -> None:

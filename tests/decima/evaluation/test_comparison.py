@@ -31,6 +31,7 @@ from decima.schedulers.base import SchedulerError
 from decima.show.report import comparison_notes, comparison_report, comparison_table, shows_slowdown
 from simulator import Decision, Observation
 from simulator.cluster.config import DECIMA_SIM, ClusterConfig, Semantics
+from simulator.cluster.metrics import EpisodeMetrics
 from simulator.cluster.texts import parse_classes
 from simulator.cluster.times_alone import TimeAlone, times_alone
 from tests.cases import cases
@@ -73,7 +74,10 @@ def test_sequences_and_means_of_experiments() -> None:
     runs = runs_of(compared, "fifo")
     assert runs.index.tolist() == compared.finished == [5, 6, 7]
     assert runs["mean_jct_s"][5] == record.jct_ms.mean() / 1000
-    assert (runs["makespan_s"][5], runs["utilisation"][5]) == (record.makespan_ms / 1000, record.utilisation)
+    assert (runs["makespan_s"][5], runs["utilisation"][5]) == (
+        record.makespan_ms / 1000,
+        EpisodeMetrics(record).utilisation,
+    )
 
 
 def test_intervals_and_names_of_schedulers() -> None:
@@ -151,10 +155,10 @@ def test_jobs_are_rows_with_their_attributes() -> None:
     for name, record in compared.episodes.items():
         own = jobs[(jobs["scheduler"] == name) & (jobs["seed"] == 5)]
         assert own["jct_s"].tolist() == (record.jct_ms / 1000).tolist()
-        assert own["slowdown"].tolist() == record.slowdown.tolist()
+        assert own["slowdown"].tolist() == EpisodeMetrics(record).slowdown.tolist()
         assert own["query"].tolist() == [profile.name for profile in record.sequence.profiles]
         assert own["arrival_s"].tolist() == (record.sequence.arrival_ms / 1000).tolist()
-        assert runs_of(compared, name)["slowdown"][5] == pytest.approx(record.slowdown.mean())
+        assert runs_of(compared, name)["slowdown"][5] == pytest.approx(EpisodeMetrics(record).slowdown.mean())
     np.testing.assert_allclose(jobs["slowdown"], jobs["jct_s"] / jobs["alone_s"])
     compared = run(attributes=AttributeDistribution((2, 4), 2, (1, 16)))
     jobs = compared.jobs
@@ -492,7 +496,9 @@ def test_slowdowns_are_those_of_the_episodes() -> None:
     runs = compared.runs[compared.runs["seed"] == seed].set_index("scheduler")
     assert compared.episodes
     for name, record in compared.episodes.items():
-        assert runs["slowdown"][name] == record.mean_slowdown
-        assert runs["worst_slowdown"][name] == record.worst_slowdown > record.mean_slowdown
+        assert runs["slowdown"][name] == EpisodeMetrics(record).mean_slowdown
+        assert (
+            runs["worst_slowdown"][name] == EpisodeMetrics(record).worst_slowdown > EpisodeMetrics(record).mean_slowdown
+        )
         jobs = compared.jobs[(compared.jobs["seed"] == seed) & (compared.jobs["scheduler"] == name)]
-        assert jobs["slowdown"].tolist() == record.slowdown.tolist()
+        assert jobs["slowdown"].tolist() == EpisodeMetrics(record).slowdown.tolist()

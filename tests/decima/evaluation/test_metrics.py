@@ -20,6 +20,7 @@ from decima.evaluation.metrics import (
 )
 from decima.evaluation.tuning import objective_ms
 from simulator.cluster.faults import Faults
+from simulator.cluster.metrics import EpisodeMetrics
 from tests.cases import cases
 from tests.decima.episodes import episode
 from tests.decima.evaluation.examples import CLUSTER, conditions
@@ -29,25 +30,26 @@ from workloads.sources.carbon import open_signal
 
 def test_an_episode_in_numbers() -> None:
     record = episode()
+    metrics = EpisodeMetrics(record)
     assert measure(record) == {
         "mean_jct_s": record.jct_ms.mean() / 1000,
         "p95_jct_s": np.percentile(record.jct_ms, 95) / 1000,
         "makespan_s": record.makespan_ms / 1000,
-        "utilisation": record.utilisation,
-        "load": pytest.approx(METRICS["load"].of(record), nan_ok=True),
-        "fragmentation": record.fragmentation["memory"],
+        "utilisation": metrics.utilisation,
+        "load": pytest.approx(metrics.load, nan_ok=True),
+        "fragmentation": metrics.fragmentation["memory"],
         "decisions": record.num_decisions,
         "guarded": record.num_guarded,
-        "slowdown": np.nanmean(record.slowdown),
+        "slowdown": np.nanmean(metrics.slowdown),
         "failed_jobs": 0,
         "p50_jct_s": np.percentile(record.jct_ms, 50) / 1000,
         "p99_jct_s": np.percentile(record.jct_ms, 99) / 1000,
-        "worst_slowdown": np.nanmax(record.slowdown),
+        "worst_slowdown": np.nanmax(metrics.slowdown),
         "weighted_jct_s": pytest.approx(record.jct_ms.mean() / 1000),
         "deadline_misses": pytest.approx(math.nan, nan_ok=True),
         "tardiness_s": pytest.approx(math.nan, nan_ok=True),
-        "executor_hours": (record.busy_ms.sum() + record.moving_ms.sum()) / 3_600_000,
-        "energy_kwh": pytest.approx(0.1 * record.executor_hours),
+        "executor_hours": (metrics.busy_ms.sum() + metrics.moving_ms.sum()) / 3_600_000,
+        "energy_kwh": pytest.approx(0.1 * metrics.executor_hours),
         "carbon": pytest.approx(math.nan, nan_ok=True),
         "unfairness": pytest.approx(math.nan, nan_ok=True),
         "jain": pytest.approx(math.nan, nan_ok=True),
@@ -65,7 +67,8 @@ def test_an_episode_with_attributes_faults_and_a_signal_in_numbers() -> None:
     jobs = AttributeDistribution(slack=(1, 2), weights=(1, 16)).draw(conditions(num_jobs=12).sequence(5))
     cluster = replace(CLUSTER, signal=open_signal("synthetic-solar:600"), faults=Faults(task_failures=0.4))
     record = replace(run_scheduler(cluster, jobs, "sjf-cp,no-later-than=1"), num_guarded=7)
-    completed, late_ms = ~np.isnan(record.jct_ms), record.completion_ms - record.deadline_ms
+    metrics = EpisodeMetrics(record)
+    completed, late_ms = ~np.isnan(record.jct_ms), record.completion_ms - metrics.deadline_ms
     assert 0 < record.failed_job.size < 12
     assert record.kept.overruled
     expected = {
@@ -74,9 +77,9 @@ def test_an_episode_with_attributes_faults_and_a_signal_in_numbers() -> None:
         "deadline_misses": 1 - np.mean(late_ms <= 0),  # failed jobs have missed theirs
         "tardiness_s": np.nanmean(np.maximum(late_ms, 0)) / 1000,
         "failed_jobs": record.failed_job.size,
-        "executor_hours": record.executor_hours,
-        "energy_kwh": record.energy_kwh,
-        "carbon": record.carbon,
+        "executor_hours": metrics.executor_hours,
+        "energy_kwh": metrics.energy_kwh,
+        "carbon": metrics.carbon,
         "guarded": 7,
         "overruled": len(record.kept.overruled),
     }

@@ -14,6 +14,7 @@ from decima.schedulers.fair import Fair
 from decima.schedulers.srpt import Srpt
 from simulator import ClusterConfig, EpisodeRecord, run_episode
 from simulator.cluster.costs import busy_intervals
+from simulator.cluster.metrics import EpisodeMetrics
 from tests.simulator.cluster.build import chain, jobs, stage
 from tests.workloads.strategies import job_sequences
 from workloads import JobAttributes, JobSequence, Signal, poisson_arrivals, synthetic_profiles, synthetic_signal
@@ -46,8 +47,8 @@ def test_no_job_starves_and_both_engines_agree(rule: str, offset_ms: float) -> N
     compiled, reference = episode(rule, config, few), episode(rule, replace(config, engine="simpy"), few)
     assert not np.isnan(compiled.completion_ms).any()
     assert compiled.completion_ms.tolist() == reference.completion_ms.tolist()
-    assert compiled.carbon == pytest.approx(reference.carbon, rel=1e-12)
-    assert compiled.carbon == episode(rule, config, few).carbon
+    assert EpisodeMetrics(compiled).carbon == pytest.approx(EpisodeMetrics(reference).carbon, rel=1e-12)
+    assert EpisodeMetrics(compiled).carbon == EpisodeMetrics(episode(rule, config, few)).carbon
 
 
 @settings(deadline=None, max_examples=15, derandomize=True)
@@ -88,7 +89,8 @@ def test_they_save_carbon(rule: str) -> None:
     config = replace(CONFIG, executor_watts=2000.0)
     sequences = [poisson_arrivals(synthetic_profiles(6), 8, 60_000, seed=seed) for seed in (3, 4)]
     ours, plain = (
-        sum(run_episode(config, seldom, make_scheduler(each)).carbon for seldom in sequences) for each in (rule, "srpt")
+        sum(EpisodeMetrics(run_episode(config, seldom, make_scheduler(each))).carbon for seldom in sequences)
+        for each in (rule, "srpt")
     )
     assert ours < 0.9 * plain
 
@@ -154,13 +156,13 @@ def test_with_carbon_slack_a_job_waits_for_a_greener_hour_if_its_deadline_allows
     one = replace(jobs(chain(stage(4, 1000.0))), attributes=(JobAttributes(slack=slack),))
     record = run_episode(config, one, make_scheduler("carbon-slack:seconds=1"))
     assert record.task_start_ms.min() == begins_ms
-    assert bool(record.missed[0]) == (slack < 1)
+    assert bool(EpisodeMetrics(record).missed[0]) == (slack < 1)
 
 
 def test_jobs_wait_for_green_power_under_rules_by_name() -> None:
     config = ClusterConfig(10, signal=STEPS, moving_delay_ms=0.0, executor_watts=1e6)
     one = jobs(chain(stage(10, 1000.0)))
-    grams = run_episode(config, one, Srpt()).carbon
+    grams = EpisodeMetrics(run_episode(config, one, Srpt())).carbon
     begun = {}
     for seconds in (0.0, 0.015, 0.05, 5.0):
         record = run_episode(config, one, CarbonPrice(seconds))

@@ -9,6 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from decima.registry import make_scheduler
 from simulator import SPARK, Cluster, ClusterConfig, EpisodeRecord, Observation, run_episode
+from simulator.cluster.metrics import EpisodeMetrics
 from tests.cases import cases
 from tests.simulator.cluster.build import job, stage
 from workloads import batch_arrivals, poisson_arrivals, synthetic_profiles
@@ -63,7 +64,7 @@ def test_on_one_executor_all_deadlines_are_met_if_they_can_be(name: str, drawn: 
     deadlines = [arrival + max(span, work) for work, arrival, span in zip(tasks, arrivals, spans, strict=True)]
     attributes = [JobAttributes(deadline_ms=UNIT_MS * each + 1e-6) for each in deadlines]
     record = run_episode(ONE, sequence(tasks, arrivals, attributes), make_scheduler(name))
-    assert (not record.missed.any()) == is_feasible(tasks, arrivals, deadlines)
+    assert (not EpisodeMetrics(record).missed.any()) == is_feasible(tasks, arrivals, deadlines)
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.sampled_from((0.5, 1.0, 4.0, 16.0))), min_size=1, max_size=5))
@@ -78,7 +79,7 @@ def test_smiths_ratio_has_the_least_weighted_mean(drawn: list[tuple[int, float]]
     for order in itertools.permutations(range(len(tasks))):
         ends = np.cumsum([tasks[place] for place in order])
         costs.append(sum(weights[place] * end for place, end in zip(order, ends, strict=True)) / sum(weights))
-    assert record.weighted_mean_jct_ms == pytest.approx(UNIT_MS * min(costs))
+    assert EpisodeMetrics(record).weighted_mean_jct_ms == pytest.approx(UNIT_MS * min(costs))
 
 
 @pytest.mark.parametrize("name", ["weighted-srpt", "atc"])
@@ -91,12 +92,12 @@ def test_without_attributes_smiths_ratio_and_atc_are_srpt(name: str) -> None:
 def test_deadlines_weights_and_slack_order_jobs() -> None:
     attributes = [JobAttributes(deadline_ms=UNIT_MS * each) for each in (3, 12.5)]
     jobs = sequence([5, 8], [0, 0], attributes)
-    assert run_episode(ONE, jobs, make_scheduler("edf")).missed.tolist() == [True, True]
-    assert run_episode(ONE, jobs, make_scheduler("atc")).missed.tolist() == [True, False]
+    assert EpisodeMetrics(run_episode(ONE, jobs, make_scheduler("edf"))).missed.tolist() == [True, True]
+    assert EpisodeMetrics(run_episode(ONE, jobs, make_scheduler("atc"))).missed.tolist() == [True, False]
     attributes = [JobAttributes(deadline_ms=UNIT_MS * each) for each in (40, 10)]
     jobs = sequence([6, 9], [0, 0], attributes)
-    assert run_episode(ONE, jobs, make_scheduler("srpt")).missed.tolist() == [False, True]
-    assert not run_episode(ONE, jobs, make_scheduler("atc")).missed.any()
+    assert EpisodeMetrics(run_episode(ONE, jobs, make_scheduler("srpt"))).missed.tolist() == [False, True]
+    assert not EpisodeMetrics(run_episode(ONE, jobs, make_scheduler("atc"))).missed.any()
     profile = job(stage(200, UNIT_MS))
     for attributes in ((JobAttributes(16), JobAttributes(1)), (JobAttributes(slack=1.5), JobAttributes(slack=9))):
         jobs = JobSequence((profile, profile), np.zeros(2), attributes=attributes)

@@ -29,6 +29,7 @@ from decima.show.plots import (
 )
 from decima.show.style import STYLES, save_figure
 from simulator.cluster.config import ClusterConfig, ExecutorClass
+from simulator.cluster.metrics import EpisodeMetrics
 from simulator.cluster.record import EpisodeRecord
 from tests.decima.episodes import episode
 from workloads.arrivals import JobSequence
@@ -180,7 +181,7 @@ def test_jobs_in_system_have_one_line_and_mean_per_scheduler(tmp_path: Path) -> 
     figure = plot_jobs_in_system(records)
     assert len(figure.axes[0].lines) == 9
     names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert names[3] == f"my:Scheduler3: {episode(1.3).mean_jobs_in_system:.2g}"
+    assert names[3] == f"my:Scheduler3: {EpisodeMetrics(episode(1.3)).mean_jobs_in_system:.2g}"
 
 
 @pytest.mark.parametrize("title", ["fifo, seed 0", "my.package.of.schedulers:ShortestJobFirstOrWhatever:0.25"])

@@ -14,6 +14,7 @@ from decima.evaluation.comparison import Comparison
 from decima.evaluation.decisions import DecisionRecord, decisions
 from decima.show.trace_events import trace_events, write_trace_events
 from simulator import ClusterConfig, run_episode
+from simulator.cluster.metrics import EpisodeMetrics
 from tests.decima.episodes import episode
 from tests.decima.evaluation.examples import run
 
@@ -92,7 +93,9 @@ def test_a_trace_is_what_the_format_asks_for(comparison: Comparison, tmp_path: P
         own = [event for event in events if event["pid"] == processes[scheduler]]
         tasks = [event for event in own if event.get("cat") == "task"]
         assert len(tasks) == (record.task_executor >= 0).sum()
-        assert sum(event["dur"] for event in tasks) == pytest.approx(record.busy_ms.sum() * 1000, rel=1e-5)
+        assert sum(event["dur"] for event in tasks) == pytest.approx(
+            EpisodeMetrics(record).busy_ms.sum() * 1000, rel=1e-5
+        )
         moves = [event for event in own if event.get("cat") == "move"]
         assert len(moves) == record.move_executor.size
         jobs = [event for event in own if event.get("cat") == "job"]

@@ -9,6 +9,7 @@ from hypothesis import given, strategies as st
 from decima.schedulers import Fair
 from simulator import ClusterConfig, ConfigError, Decision, Faults, Observation, SchedulingError, run_episode
 from simulator.cluster.costs import busy_intervals
+from simulator.cluster.metrics import EpisodeMetrics
 from tests.simulator.cluster.build import finish
 from tests.simulator.cluster.driver import Both, Driver, run
 from tests.simulator.cluster.strategies import MANY, clusters, idleness, seeds
@@ -34,18 +35,19 @@ def test_both_engines_agree_with_a_signal(
 def test_constant_signals_change_nothing_and_carbon_is_energy() -> None:
     config = ClusterConfig(8, signal=CONSTANT, executor_watts=250.0)
     record = run_episode(config, JOBS, Fair())
-    assert record.energy_kwh == pytest.approx(0.25 * record.executor_hours)
-    assert record.carbon == pytest.approx(300 * record.energy_kwh)
-    assert record.metrics()["carbon"] == record.carbon
-    assert record.jobs()["carbon"].sum() == pytest.approx(record.carbon)
-    idle = run_episode(replace(config, idle_watts=50.0), JOBS, Fair())
+    metrics = EpisodeMetrics(record)
+    assert metrics.energy_kwh == pytest.approx(0.25 * metrics.executor_hours)
+    assert metrics.carbon == pytest.approx(300 * metrics.energy_kwh)
+    assert record.metrics()["carbon"] == metrics.carbon
+    assert record.jobs()["carbon"].sum() == pytest.approx(metrics.carbon)
+    idle = EpisodeMetrics(run_episode(replace(config, idle_watts=50.0), JOBS, Fair()))
     hours = idle.capacity_ms / 3_600_000
     assert idle.energy_kwh == pytest.approx(0.25 * idle.executor_hours + 0.05 * (hours - idle.executor_hours))
     assert idle.carbon == pytest.approx(300 * idle.energy_kwh)
     plain = run_episode(ClusterConfig(8), JOBS, Fair())
     with_signal = run_episode(ClusterConfig(8, signal=CONSTANT), JOBS, Fair())
     assert plain.task_start_ms.tolist() == with_signal.task_start_ms.tolist()
-    assert np.isnan(plain.carbon)
+    assert np.isnan(EpisodeMetrics(plain).carbon)
     assert "carbon" not in plain.metrics()
     with pytest.raises(ConfigError, match="signal: expected a value of the type Signal, got 3"):
         ClusterConfig(signal=3)  # type: ignore[arg-type]
@@ -66,9 +68,9 @@ def test_carbon_is_an_integral_and_forks_have_the_same_future() -> None:
         busy = [((begin_ms <= now) & (now < end_ms)).sum() for now in times[:-1]]
         intensity = [STEPS.at(float(now) + 1e-6) for now in times[:-1]]
         expected = (np.array(busy) * intensity * np.diff(times)).sum() * 0.1 / 3_600_000
-        assert record.carbon == pytest.approx(expected, rel=1e-6)
+        assert EpisodeMetrics(record).carbon == pytest.approx(expected, rel=1e-6)
         assert max(busy) <= 8
-        assert record.energy_kwh == pytest.approx((end_ms - begin_ms).sum() * 0.1 / 3_600_000)
+        assert EpisodeMetrics(record).energy_kwh == pytest.approx((end_ms - begin_ms).sum() * 0.1 / 3_600_000)
     from simulator import make_cluster
 
     config = ClusterConfig(4, signal=synthetic_signal("synthetic-solar", 600))
@@ -78,7 +80,8 @@ def test_carbon_is_an_integral_and_forks_have_the_same_future() -> None:
         seen = cluster.observe()
         cluster.decide(rule.decide(seen) if seen.num_schedulable else None)
     fork = cluster.fork()
-    assert finish(fork, rule.decide)[0].carbon == finish(cluster, rule.decide)[0].carbon
+    original, forked = (EpisodeMetrics(finish(each, rule.decide)[0]) for each in (cluster, fork))
+    assert forked.carbon == original.carbon
 
 
 class Waits(Fair):

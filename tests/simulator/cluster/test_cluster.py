@@ -23,6 +23,7 @@ from simulator import (
     Semantics,
     run_episode,
 )
+from simulator.cluster.metrics import EpisodeMetrics
 from tests.cases import cases
 from tests.simulator.cluster.build import Greedy, chain, finish, give, greedy, job, jobs, runs, stage
 from tests.simulator.cluster.driver import assert_same
@@ -173,7 +174,7 @@ def test_episodes_wait_in_vain_and_large_clusters_end() -> None:
     profile = chain(stage(20_000, 100.0), stage(20_000, 100.0))
     record = run_episode(ClusterConfig(num_executors=1000), jobs(profile), Fifo())
     assert record.completion_ms.tolist() == [2000.0 + 2 * 20 * 100.0]
-    assert record.utilisation == pytest.approx(4000 / 6000)
+    assert EpisodeMetrics(record).utilisation == pytest.approx(4000 / 6000)
 
 
 @cases(

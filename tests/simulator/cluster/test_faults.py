@@ -28,6 +28,7 @@ from simulator.cluster.capacity import read_capacity
 from simulator.cluster.config import Knowledge
 from simulator.cluster.draws import COPY, Purpose, chance, executor_keys, job_key
 from simulator.cluster.engine import copies, draws, failures, lost
+from simulator.cluster.metrics import EpisodeMetrics
 from simulator.cluster.texts import parse_speculation, parse_stragglers
 from tests.cases import cases
 from tests.refusal import one_line
@@ -208,8 +209,8 @@ def test_a_lost_executor_gives_its_task_back() -> None:
     record = both.record()
     assert (record.completion_ms.tolist(), record.lost_task.tolist()) == ([500.0], [3])
     assert record.task_finish_ms[-1] - record.task_start_ms[-1] == 50.0
-    assert (record.busy_ms.tolist(), record.capacity_ms) == ([650.0], 750.0)
-    assert record.utilisation == pytest.approx(650 / 750)
+    assert (EpisodeMetrics(record).busy_ms.tolist(), EpisodeMetrics(record).capacity_ms) == ([650.0], 750.0)
+    assert EpisodeMetrics(record).utilisation == pytest.approx(650 / 750)
 
 
 @pytest.mark.parametrize(("lost_output", "completion_ms"), [(False, 600.0), (True, 700.0)])
@@ -252,7 +253,7 @@ def test_a_task_that_runs_long_is_copied_and_the_slower_run_killed() -> None:
     assert (record.task_start_ms[-1], record.task_finish_ms[-1]) == (0.0, 250.0)
     assert record.task_executor[0] != record.task_executor[-1]
     assert record.metrics()["lost_ms"] == 250.0
-    assert record.busy_ms[0] == 9 * 100.0 + 250.0
+    assert EpisodeMetrics(record).busy_ms[0] == 9 * 100.0 + 250.0
 
 
 def test_copies_and_failures_end_as_they_should() -> None:

@@ -8,6 +8,8 @@ from hypothesis import given, settings, strategies as st
 
 from decima.schedulers import Fair
 from simulator import DECIMA_SIM, PAPER, SPARK, ClusterConfig, ConfigError, Faults, Semantics, make_cluster
+from simulator.cluster.costs import cost_ms
+from simulator.cluster.metrics import EpisodeMetrics
 from simulator.cluster.objectives import AllJobs, Deadline, LiveJobs, Objective, objective_named
 from simulator.cluster.record import EpisodeRecord
 from tests.cases import cases
@@ -30,10 +32,11 @@ def episode(config: ClusterConfig, jobs: JobSequence) -> tuple[list[float], Epis
     return rewards, record
 
 
-def cost_ms(name: str, record: EpisodeRecord) -> float:
+def expected_cost_ms(name: str, record: EpisodeRecord) -> float:
     """Return the cost of a complete episode, from its record."""
     jct_ms, weight = record.jct_ms, record.sequence.weight
-    tardiness_ms = np.nan_to_num(record.tardiness_ms)
+    metrics = EpisodeMetrics(record)
+    tardiness_ms, missed = np.nan_to_num(metrics.tardiness_ms), metrics.missed.sum()
     return float(
         {
             "jct": jct_ms.sum(),
@@ -45,8 +48,8 @@ def cost_ms(name: str, record: EpisodeRecord) -> float:
             "deadline": tardiness_ms.sum(),
             "misses": np.minimum(tardiness_ms, 10_000).sum(),
             "misses:0.5": np.minimum(tardiness_ms, 500).sum(),
-            "deadline:60": tardiness_ms.sum() + 60_000 * record.missed.sum(),
-            "jct+0.5*deadline:60": jct_ms.sum() + 0.5 * (tardiness_ms.sum() + 60_000 * record.missed.sum()),
+            "deadline:60": tardiness_ms.sum() + 60_000 * missed,
+            "jct+0.5*deadline:60": jct_ms.sum() + 0.5 * (tardiness_ms.sum() + 60_000 * missed),
             "0.25*weighted+2*makespan": 0.25 * (weight * jct_ms).sum() + 2 * record.end_ms,
         }[name]
     )
@@ -74,9 +77,9 @@ def test_rewards_add_up_to_the_cost_in_both_engines(
     jobs = replace(jobs, profiles=tuple(demanding))
     rewards, record = episode(config, jobs)
     if "makespan" not in name or record.end_ms:
-        assert -SCALE_MS * sum(rewards) == pytest.approx(cost_ms(name, record), rel=1e-9, abs=1e-3)
+        assert -SCALE_MS * sum(rewards) == pytest.approx(expected_cost_ms(name, record), rel=1e-9, abs=1e-3)
     from_zero_ms = jobs.arrival_ms[0] * ("makespan" in name) * (2 if "2*makespan" in name else 1)
-    assert record.cost_ms(name) + from_zero_ms == pytest.approx(cost_ms(name, record), rel=1e-9, abs=1e-3)
+    assert cost_ms(record, name) + from_zero_ms == pytest.approx(expected_cost_ms(name, record), rel=1e-9, abs=1e-3)
     again, _ = episode(replace(config, engine="simpy"), jobs)
     assert again == rewards
 
@@ -102,8 +105,8 @@ def test_rewards_for_carbon_add_up_to_the_emissions_in_both_engines(
     )
     jobs = poisson_arrivals(synthetic_profiles(6), 6, 4_000, seed=1)
     rewards, record = episode(config, jobs)
-    assert -sum(rewards) == pytest.approx(record.carbon, rel=1e-9)
-    assert record.cost_ms("carbon") == pytest.approx(1000 * record.carbon, rel=1e-9)
+    assert -sum(rewards) == pytest.approx(EpisodeMetrics(record).carbon, rel=1e-9)
+    assert cost_ms(record, "carbon") == pytest.approx(1000 * EpisodeMetrics(record).carbon, rel=1e-9)
     again, _ = episode(replace(config, engine="simpy"), jobs)
     assert again == pytest.approx(rewards, rel=1e-9, abs=1e-9)
 
@@ -113,13 +116,13 @@ def test_sums_with_carbon_and_emissions_of_forks() -> None:
     reward = "jct+0.5*carbon:synthetic-solar:600"
     signal = synthetic_signal("synthetic-solar", 600).shifted(70_000)
     rewards, record = episode(ClusterConfig(4, reward=reward, signal=signal), jobs)
-    expected = record.jct_ms.sum() + 500 * record.carbon
+    expected = record.jct_ms.sum() + 500 * EpisodeMetrics(record).carbon
     assert -100_000 * sum(rewards) == pytest.approx(expected)
-    assert record.cost_ms(reward) == pytest.approx(expected)
+    assert cost_ms(record, reward) == pytest.approx(expected)
     with pytest.raises(ConfigError, match="the cluster has another signal, steps"):
         ClusterConfig(reward=reward, signal=STEPS)
     with pytest.raises(ConfigError, match="the cluster has no signal"):
-        episode(ClusterConfig(4), jobs)[1].cost_ms("carbon")
+        cost_ms(episode(ClusterConfig(4), jobs)[1], "carbon")
     config = ClusterConfig(4, signal=STEPS, reward="carbon", reward_scale_ms=SCALE_MS)
     cluster, scheduler = (make_cluster(config, poisson_arrivals(synthetic_profiles(6), 6, 4_000, seed=1)), Fair())
     scheduler.reset(config)
@@ -128,7 +131,7 @@ def test_sums_with_carbon_and_emissions_of_forks() -> None:
         before += cluster.decide(scheduler.decide(cluster.observe()))
     for each in (cluster.fork(), cluster):
         record, rewards = finish(each, scheduler.decide)
-        assert -before - sum(rewards) == pytest.approx(record.carbon, rel=1e-9)
+        assert -before - sum(rewards) == pytest.approx(EpisodeMetrics(record).carbon, rel=1e-9)
 
 
 def test_deadlines_are_penalised_once_and_names_are_one_objective() -> None:

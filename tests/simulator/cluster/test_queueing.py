@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from decima.schedulers import Fair, Fifo, RandomChoice, Scheduler, SjfCp
 from simulator import ClusterConfig, EpisodeRecord, ExecutorClass, Faults, run_episode
+from simulator.cluster.metrics import EpisodeMetrics
 from tests.simulator.cluster.build import Greedy, chain, job, jobs, runs, stage
 from tests.workloads.strategies import job_sequences
 from workloads import JobProfile, JobSequence, StageProfile, TaskDurations
@@ -139,10 +140,10 @@ def test_littles_law_holds_in_every_episode(sequence: JobSequence) -> None:
         area = float((np.diff(steps.index.to_numpy()) * steps.to_numpy()[:-1]).sum())
         assert steps.iloc[-1] == 0
         assert area == pytest.approx(record.jct_ms.sum(), rel=1e-9, abs=1e-6)
-        observed = record.observed_ms
+        observed = EpisodeMetrics(record).observed_ms
         if observed > 0:
             rate = len(sequence) / observed
-            assert record.mean_jobs_in_system == pytest.approx(rate * record.mean_jct_ms, rel=1e-9)
+            assert EpisodeMetrics(record).mean_jobs_in_system == pytest.approx(rate * record.mean_jct_ms, rel=1e-9)
 
 
 WAVES = {"first_ms": 20.0, "fresh_ms": 300.0}
@@ -234,7 +235,8 @@ def test_executors_that_are_lost_serve_as_long_as_theory_says() -> None:
     assert_mean(
         np.array([record.jct_ms[WARM_UP:].mean() for record in records]), mean_jobs / arrivals * MEAN_SERVICE_MS
     )
-    available = np.array([record.capacity_ms / record.observed_ms / servers for record in records])
+    measured = [EpisodeMetrics(record) for record in records]
+    available = np.array([metrics.capacity_ms / metrics.observed_ms / servers for metrics in measured])
     assert available.mean() == pytest.approx(repair / (loss + repair), rel=0.03)
 
 

@@ -7,6 +7,9 @@ import numpy as np
 import pytest
 
 from simulator import ClusterConfig, EpisodeRecord, ExecutorClass
+from simulator.cluster.costs import cost_ms
+from simulator.cluster.metrics import EpisodeMetrics
+from simulator.cluster.tables import resources
 from workloads import JobAttributes, JobProfile, JobSequence, StageProfile, TaskDurations
 from workloads.sources.carbon import open_signal
 
@@ -57,13 +60,13 @@ def test_jobs_have_completion_work_and_slowdown() -> None:
     assert jobs["moving_ms"].tolist() == [40.0, 20.0]
     assert jobs["work_inflation"].tolist() == [270 / 250, 120 / 100]
     # The moving delay is 20 ms; the chain takes 100 + 50 on two executors, and three tasks two waves.
-    assert record().slowdown.tolist() == [190 / 170, 250 / 120]
+    assert EpisodeMetrics(record()).slowdown.tolist() == [190 / 170, 250 / 120]
     wide = record(sequence=JobSequence((job("wide", (3, 100.0)), SINGLE), np.array([10.0, 40.0])))
-    assert wide.slowdown.tolist() == [190 / 220, 250 / 120]
+    assert EpisodeMetrics(wide).slowdown.tolist() == [190 / 220, 250 / 120]
     sequence = JobSequence((CHAIN, job("empty", (1, 0.0))), np.array([10.0, 40.0]))
-    assert np.isnan(record(sequence=sequence).work_inflation[1])
-    assert record(sequence=sequence).slowdown[1] == 250 / 20
-    assert np.isnan(record(sequence=sequence, config=ClusterConfig(2, moving_delay_ms=0.0)).slowdown[1])
+    assert np.isnan(EpisodeMetrics(record(sequence=sequence)).work_inflation[1])
+    assert EpisodeMetrics(record(sequence=sequence)).slowdown[1] == 250 / 20
+    assert np.isnan(EpisodeMetrics(record(sequence=sequence, config=ClusterConfig(2, moving_delay_ms=0.0))).slowdown[1])
 
 
 def test_means_and_resources_of_an_episode() -> None:
@@ -72,20 +75,20 @@ def test_means_and_resources_of_an_episode() -> None:
     assert (metrics["p95_jct_ms"], metrics["makespan_ms"]) == (pytest.approx(247.0), 280.0)
     assert (metrics["utilisation"], metrics["moving_ms"]) == (pytest.approx(390 / (2 * 280)), 60.0)
     assert metrics["completed_jobs"] == 2
-    steps = sized().resources()
+    steps = resources(sized())
     assert steps.index.tolist() == [30.0, 130.0, 150.0, 170.0, 200.0, 290.0]
     assert (steps["class_0"].tolist(), steps["class_1"].tolist()) == ([1, 0, 1, 1, 0, 0], [1, 1, 0, 1, 1, 0])
     assert steps["memory_held"].tolist() == [1.5, 1.0, 0.5, 1.5, 1.0, 0.0]
     assert steps["memory_demanded"].tolist() == [0.5, 0.25, 0.5, 1.5, 1.0, 0.0]
     spans = np.diff(steps.index.to_numpy())
     held, demanded = (spans @ steps[f"memory_{what}"].to_numpy()[:-1] for what in ("held", "demanded"))
-    assert 1 - demanded / held == pytest.approx(sized().fragmentation["memory"])
-    assert sized(end_ms=200.0).resources().index.tolist() == [30.0, 130.0, 150.0, 170.0, 200.0]
+    assert 1 - demanded / held == pytest.approx(EpisodeMetrics(sized()).fragmentation["memory"])
+    assert resources(sized(end_ms=200.0)).index.tolist() == [30.0, 130.0, 150.0, 170.0, 200.0]
     held, needed = 150 * 0.5 + 240 * 1.0, (100 + 120) * 0.25 + 50 * 0.5 + 120 * 1.0
-    assert sized().fragmentation == pytest.approx({"cpu": 0.5, "memory": 1 - needed / held})
+    assert EpisodeMetrics(sized()).fragmentation == pytest.approx({"cpu": 0.5, "memory": 1 - needed / held})
     nobody = ClusterConfig(executor_classes=(ExecutorClass(2, 1.0, 0.0),))
-    assert math.isnan(record(config=nobody).fragmentation["memory"])
-    cut = sized(completion_ms=np.array([200.0, NAN]), end_ms=200.0).fragmentation
+    assert math.isnan(EpisodeMetrics(record(config=nobody)).fragmentation["memory"])
+    cut = EpisodeMetrics(sized(completion_ms=np.array([200.0, NAN]), end_ms=200.0)).fragmentation
     assert cut["cpu"] == pytest.approx(0.5)
 
 
@@ -106,14 +109,14 @@ def test_tasks_moves_and_jobs_in_system() -> None:
 
 def test_unfinished_jobs_tasks_and_moves_count_until_the_end() -> None:
     episode = unfinished()
+    metrics = EpisodeMetrics(episode)
     np.testing.assert_array_equal(episode.jct_ms, [190.0, NAN])
-    np.testing.assert_array_equal(episode.work_inflation, [270 / 250, NAN])
-    np.testing.assert_array_equal(episode.slowdown, [190 / 170, NAN])
+    np.testing.assert_array_equal(metrics.work_inflation, [270 / 250, NAN])
+    np.testing.assert_array_equal(metrics.slowdown, [190 / 170, NAN])
     assert episode.mean_jct_ms == 190.0
     assert np.isnan(episode.makespan_ms)
-    episode = unfinished()
-    assert (episode.busy_ms.tolist(), episode.utilisation) == ([270.0, 30.0], pytest.approx(300 / (2 * 190)))
-    assert episode.mean_jobs_in_system == (190 + 160) / 190
+    assert (metrics.busy_ms.tolist(), metrics.utilisation) == ([270.0, 30.0], pytest.approx(300 / (2 * 190)))
+    assert metrics.mean_jobs_in_system == (190 + 160) / 190
     assert episode.jobs_in_system().to_dict() == {10.0: 1, 40.0: 2, 200.0: 1}
     episode = record(
         task_start_ms=np.array([30.0, 30.0, NAN, NAN]),
@@ -121,9 +124,10 @@ def test_unfinished_jobs_tasks_and_moves_count_until_the_end() -> None:
         completion_ms=np.array([NAN, NAN]),
         end_ms=160.0,
     )
-    assert (episode.busy_ms.tolist(), episode.moving_ms.tolist()) == ([220.0, 0.0], [40.0, 10.0])
+    metrics = EpisodeMetrics(episode)
+    assert (metrics.busy_ms.tolist(), metrics.moving_ms.tolist()) == ([220.0, 0.0], [40.0, 10.0])
     assert np.isnan(episode.mean_jct_ms)
-    assert np.isnan(episode.jct_percentile_ms(95))
+    assert np.isnan(metrics.jct_percentile_ms(95))
 
 
 @pytest.mark.parametrize("idle_watts", [0.0, 50.0])
@@ -137,22 +141,23 @@ def test_a_move_after_the_last_job_uses_energy_but_is_not_observed(idle_watts: f
         move_depart_ms=np.array([10.0, 10.0, 150.0, 280.0]),
         end_ms=300.0,
     )
-    assert (episode.observed_ms, episode.utilisation) == (280, pytest.approx(390 / (2 * 280)))
-    assert episode.mean_jobs_in_system == (190 + 250) / 280
+    metrics = EpisodeMetrics(episode)
+    assert (metrics.observed_ms, metrics.utilisation) == (280, pytest.approx(390 / (2 * 280)))
+    assert metrics.mean_jobs_in_system == (190 + 250) / 280
     assert episode.metrics()["moving_ms"] == 80
-    assert episode.executor_hours == pytest.approx((390 + 80) / 3_600_000)
+    assert metrics.executor_hours == pytest.approx((390 + 80) / 3_600_000)
     idle_ms = 2 * 280 - 390 - 80
-    assert episode.energy_kwh == pytest.approx((100 * 470 + idle_watts * idle_ms) / 1000 / 3_600_000)
-    assert episode.cost_ms("carbon") == pytest.approx(1000 * episode.carbon)
+    assert metrics.energy_kwh == pytest.approx((100 * 470 + idle_watts * idle_ms) / 1000 / 3_600_000)
+    assert cost_ms(episode, "carbon") == pytest.approx(1000 * metrics.carbon)
     # Idle executors are not of a job; the signal hardly changes in 300 ms.
-    assert episode.job_carbon.sum() == pytest.approx(0.1 * episode.executor_hours * signal.at(150.0), rel=0.01)
+    assert metrics.job_carbon.sum() == pytest.approx(0.1 * metrics.executor_hours * signal.at(150.0), rel=0.01)
 
 
 def test_means_are_weighted_by_the_weights_of_completed_jobs() -> None:
     weights = JobAttributes(weight=3.0), JobAttributes(weight=1.0)
-    assert with_deadlines(*weights).weighted_mean_jct_ms == (3 * 190 + 250) / 4
+    assert EpisodeMetrics(with_deadlines(*weights)).weighted_mean_jct_ms == (3 * 190 + 250) / 4
     cut = with_deadlines(*weights, completion_ms=np.array([NAN, 290.0]))
-    assert cut.weighted_mean_jct_ms == 250
+    assert EpisodeMetrics(cut).weighted_mean_jct_ms == 250
 
 
 def sized(**changes: object) -> EpisodeRecord:
@@ -175,18 +180,18 @@ def with_deadlines(*attributes: JobAttributes, **changes: object) -> EpisodeReco
 
 def test_deadlines_are_met_or_missed() -> None:
     # Alone, the chain takes 170 ms and the single job 120.
-    found = with_deadlines(JobAttributes(deadline_ms=150), JobAttributes(slack=2))
+    found = EpisodeMetrics(with_deadlines(JobAttributes(deadline_ms=150), JobAttributes(slack=2)))
     assert (found.deadline_ms.tolist(), found.tardiness_ms.tolist()) == ([150, 40 + 2 * 120], [50, 10])
     assert found.missed.tolist() == [True, True]
-    found = with_deadlines(JobAttributes(deadline_ms=200), JobAttributes(weight=2))
+    found = EpisodeMetrics(with_deadlines(JobAttributes(deadline_ms=200), JobAttributes(weight=2)))
     assert found.tardiness_ms[0] == 0
     assert np.isnan(found.tardiness_ms[1])
     assert found.missed.tolist() == [False, False]
-    assert record().deadline_ms.tolist() == [math.inf, math.inf]
+    assert EpisodeMetrics(record()).deadline_ms.tolist() == [math.inf, math.inf]
     both = JobAttributes(deadline_ms=199), JobAttributes(deadline_ms=199)
     unfinished = {"completion_ms": np.array([NAN, NAN]), "end_ms": 200.0}
-    assert with_deadlines(*both, **unfinished).missed.tolist() == [True, True]
+    assert EpisodeMetrics(with_deadlines(*both, **unfinished)).missed.tolist() == [True, True]
     later = JobAttributes(deadline_ms=201), JobAttributes(deadline_ms=201)
-    assert with_deadlines(*later, **unfinished).missed.tolist() == [False, False]
+    assert EpisodeMetrics(with_deadlines(*later, **unfinished)).missed.tolist() == [False, False]
     failed = {"failed_job": np.array([1]), "failed_ms": np.array([100.0])}
-    assert with_deadlines(*later, **unfinished, **failed).missed.tolist() == [False, True]
+    assert EpisodeMetrics(with_deadlines(*later, **unfinished, **failed)).missed.tolist() == [False, True]

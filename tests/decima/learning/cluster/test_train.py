@@ -33,6 +33,7 @@ from decima.learning.resume import load_checkpoint
 from decima.policy import NeuralScheduler, Policy, PolicyFileError, load_policy, read_trained_on
 from decima.settings import TrainingError, silent
 from simulator import ClusterConfig, run_episode
+from simulator.cluster.metrics import EpisodeMetrics
 from tests.cases import cases
 from tests.decima.evaluation.examples import LIBRARY
 from tests.decima.learning.cluster.examples import small
@@ -252,8 +253,8 @@ def test_a_policy_is_trained_and_kept_for_its_objective(tmp_path: Path) -> None:
     scheduler, costs_s = NeuralScheduler(load_policy(result.policy_file)), []
     for seed in config.validation_seeds:
         record = run_episode(conditions.cluster, conditions.sequence(seed), scheduler)
-        late_s = np.maximum(record.completion_ms - record.deadline_ms, 0) / 1000
-        jobs_s = record.sequence.weight * record.jct_ms / 1000 + 2 * (late_s + 5 * record.missed)
+        late_s = np.maximum(record.completion_ms - EpisodeMetrics(record).deadline_ms, 0) / 1000
+        jobs_s = record.sequence.weight * record.jct_ms / 1000 + 2 * (late_s + 5 * EpisodeMetrics(record).missed)
         costs_s.append(float(jobs_s.mean()))
         assert {each.tenant for each in record.sequence.attributes} <= {"tenant-1", "tenant-2"}
     np.testing.assert_allclose(np.divide(result.results["decima"], 1000), costs_s)
@@ -280,7 +281,7 @@ def test_a_policy_is_trained_for_carbon(tmp_path: Path) -> None:
     scheduler, costs_s = NeuralScheduler(load_policy(result.policy_file)), []
     for seed in config.validation_seeds:
         record = run_episode(conditions.cluster_of(seed), conditions.sequence(seed), scheduler)
-        costs_s.append(record.mean_jct_ms / 1000 + 5 * record.carbon / len(record.sequence))
+        costs_s.append(record.mean_jct_ms / 1000 + 5 * EpisodeMetrics(record).carbon / len(record.sequence))
     np.testing.assert_allclose(np.divide(result.results["decima"], 1000), costs_s)
     signal = {"cluster": {"reward": "carbon", "carbon": "synthetic-solar:600"}}
     assert small(tmp_path, **signal).conditions().cluster.signal == conditions.cluster.signal
