@@ -43,7 +43,8 @@ from click.testing import CliRunner
 
 from decima.cli.console import LONGEST
 from decima.cli.main import cli
-from decima.policy.archive import read_archive, write_archive
+from decima.policy.archive import read_archive
+from decima.policy.archive_writer import write_archive
 from decima.policy.shipped import SHIPPED
 from simulator.cluster import stage_times
 from simulator.cluster.estimator_file import write_estimator

@@ -34,6 +34,7 @@ from .sources.workload_writer import write_workload
 from .spark.eventlog import read_event_log
 from .spark.importing import SparkImport, import_event_logs
 from .spark.model import SparkModel
+from .windows import windows
 
 __all__ = [
     "DISTRIBUTIONS",
@@ -83,5 +84,6 @@ __all__ = [
     "synthetic_signal",
     "trace_arrivals",
     "uniform_memory",
+    "windows",
     "write_workload",
 ]

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property, lru_cache
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -208,32 +207,6 @@ class JobSequence:
     def work_prior(self) -> WorkPrior:
         """Distribution of the workload: ``prior`` if given, else the distribution of the jobs."""
         return WorkPrior.of(self.profiles) if self.prior is None else self.prior
-
-    def windows(self, length_ms: float) -> tuple[JobSequence, ...]:
-        """Split the sequence into windows of length ``length_ms``, beginning with the first arrival.
-
-        Windows without jobs are left out. In each window, the first job arrives at time 0.
-
-        Raises:
-            WorkloadError: the length is not positive.
-        """
-        if not check_number(length_ms, "the length of a window", WorkloadError) > 0:
-            raise WorkloadError(f"a window must be longer than 0, got {length_ms} ms")
-        window = (self.arrival_ms - self.arrival_ms[0]) // length_ms
-        borders = [0, *(np.flatnonzero(np.diff(window)) + 1).tolist(), len(self)]
-        return tuple(self._window(first, stop) for first, stop in pairwise(borders))
-
-    def _window(self, first: int, stop: int) -> JobSequence:
-        begin_ms = float(self.arrival_ms[first])
-        return replace(
-            self,
-            profiles=self.profiles[first:stop],
-            arrival_ms=self.arrival_ms[first:stop] - begin_ms,
-            attributes=tuple(
-                replace(attributes, deadline_ms=attributes.deadline_ms - begin_ms)
-                for attributes in self.attributes[first:stop]
-            ),
-        )
 
 
 def batch_arrivals(profiles: Sequence[JobProfile], num_jobs: int, seed: int) -> JobSequence:

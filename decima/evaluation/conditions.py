@@ -65,7 +65,7 @@ else:
     _Drift = Annotated[
         Any,
         instance_of("workloads.drift:Drift"),
-        Text("AT:RATE[:WORKLOAD]", "workloads.sources.open:open_drift", attrgetter("text")),
+        Text("AT:RATE[:WORKLOAD]", "workloads.sources.drift:open_drift", attrgetter("text")),
     ]
 _Length = Annotated[Number, Field(gt=0, le=LONGEST_MS)]
 
@@ -245,7 +245,9 @@ class Conditions(Sampling):
         """Windows of an exact sequence, one per experiment."""
         if self.workload.sequence is None:
             raise CompareError(f"{self.workload.name}: no windows, the workload has no arrival times")
-        return self.workload.sequence.windows(math.inf if self.window_ms is None else self.window_ms)
+        from workloads.windows import windows  # most comparisons have none
+
+        return windows(self.workload.sequence, math.inf if self.window_ms is None else self.window_ms)
 
     def _check_windows(self, num_training: int) -> None:
         needed = self.seeds.stop + num_training

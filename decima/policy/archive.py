@@ -1,4 +1,4 @@
-"""Read and write archives of policies: NumPy archives of plain arrays, one of which is a JSON text.
+"""Read archives of policies: NumPy archives of plain arrays, one of which is a JSON text.
 
 Reading never executes code. ``decima.policy.files`` has the policies for clusters, ``decima.policy.grid`` those for
 DeepRM's grid.
@@ -6,7 +6,6 @@ DeepRM's grid.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,7 +19,7 @@ from workloads.errors import PolicyFileError, WorkloadError
 from workloads.reading import parse_json
 
 __all__ = [
-    "POLICY", "checked", "checked_weights", "read_archive", "read_head", "write_archive", "write_policy",
+    "POLICY", "checked", "checked_weights", "read_archive", "read_head",
 ]  # fmt: skip
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -117,32 +116,3 @@ def checked(path: Path, model: type[Model], value: object, key: str) -> Model:
         from workloads.validation import first_error
 
         raise PolicyFileError(f"{path}: {key}: {first_error(error, model)}") from None
-
-
-def write_policy(
-    path: Path,
-    config: BaseModel,
-    arrays: Mapping[str, NDArray[Any]],
-    about: Mapping[str, Any],
-    head: str,
-    version: int,
-) -> None:
-    """Write a policy file atomically.
-
-    Args:
-        config: configuration of the policy.
-        arrays: weights by name.
-        about: JSON-compatible information about the training, such as its command and results.
-        head: name of the array with the JSON text.
-        version: format version.
-    """
-    text = json.dumps({"version": version, "config": config.model_dump(mode="json"), "about": dict(about)})
-    write_archive(path, {head: np.array(text), **arrays})
-
-
-def write_archive(path: Path, arrays: Mapping[str, Any]) -> None:
-    """Write named arrays atomically."""
-    from decima.outputs import atomic_path
-
-    with atomic_path(path) as partial, partial.open("wb") as file:
-        np.savez_compressed(file, **arrays)

@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from decima.policy.archive import checked_weights, read_archive, write_policy
+from decima.policy.archive import checked_weights, read_archive
+from decima.policy.archive_writer import write_policy
 from decima.policy.grid_config import HEAD, VERSION, GridPolicyConfig, Mask, parse_head
 from simulator.compiled import ANY_ORDER, compiled, inner
 from simulator.grid.config import GridConfig

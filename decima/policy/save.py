@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from decima.policy.archive import read_archive, write_archive, write_policy
+from decima.policy.archive import read_archive
+from decima.policy.archive_writer import write_archive, write_policy
 from decima.policy.files import HEAD, VERSION
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ is the same network with gradients.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -40,10 +40,9 @@ from workloads.job import JobProfile
 
 if TYPE_CHECKING:
     from decima.policy.policy import Policy
-    from simulator.cluster.base import BaseCluster
 
 __all__ = [
-    "Actor", "Choices", "Featurizer", "NetworkChoice", "NeuralScheduler", "choose_together", "run_together",
+    "Actor", "Choices", "Featurizer", "NetworkChoice", "NeuralScheduler",
 ]  # fmt: skip
 
 #: Cost exponents of executors in the features ``thrifty_executors`` and ``fast_executors``.
@@ -259,6 +258,8 @@ class Featurizer:
                 keeps_graph,
             )
             return NetworkChoice(*chosen)
+        from decima.policy.together import choose_together  # networks that are not compiled
+
         return choose_together([self], [observation], policy, uniforms)[0]
 
     def decision(self, observation: Observation, stage: int, limit: int) -> Decision | None:
@@ -297,9 +298,10 @@ class Featurizer:
 
     def graph_and_answers(self, observation: Observation) -> tuple[Graphs, int]:
         """Return the graph of an observation, and the number of different decisions that it allows."""
-        return self._build(observation)[:2]
+        return self.build(observation)[:2]
 
-    def _build(self, observation: Observation) -> tuple[Graphs, int, Guard]:
+    def build(self, observation: Observation) -> tuple[Graphs, int, Guard]:
+        """Return ``graph_and_answers``, and the limits that the guard's mask leaves (empty without a mask)."""
         graph, num_answers, *guard = build(*self._arguments(observation))
         if self._custom is not None:
             self._custom.fill(observation, graph)
@@ -339,66 +341,6 @@ class Featurizer:
                 lasting_ms=LASTING_MOVES * delay_ms,
             )
         )
-
-
-def choose_together(
-    featurizers: Sequence[Featurizer],
-    observations: Sequence[Observation],
-    policy: InferenceNetwork,
-    uniforms: NDArray[np.float64] | None = None,
-) -> list[NetworkChoice]:
-    """Return the choices of a policy in B observations of different clusters, as one batch for a custom network.
-
-    Args:
-        featurizers: B objects, one for each cluster.
-        observations: states of the B clusters.
-        policy: network that chooses.
-        uniforms: float64 [B, 2] or [B, 4], see ``Featurizer.choose``.
-    """
-    built = [
-        featurizer._build(observation)
-        for featurizer, observation in zip(featurizers, observations, strict=True)
-    ]
-    graphs = Graphs.concatenate([graph for graph, _, _ in built])
-    guard = NO_GUARD
-    if any(low.size for _, _, (low, _) in built):
-        # In observations without a mask, all limits of the graph may be chosen.
-        masked = [(low, high) if low.size else (graph.low, graph.high) for graph, _, (low, high) in built]
-        guard = np.concatenate([low for low, _ in masked]), np.concatenate([high for _, high in masked])
-    acted = policy.act(graphs, uniforms, guard)
-    choices = []
-    for index, (featurizer, observation) in enumerate(zip(featurizers, observations, strict=True)):
-        graph, num_answers, _ = built[index]
-        stage, limit, job_limit = int(acted.stage[index]), int(acted.limit[index]), 0
-        if stage >= 0:
-            decision = featurizer.decision(observation, stage, limit)
-            job_limit = 0 if decision is None else decision.limit
-        log_probability, guarded = float(acted.log_probability[index]), bool(acted.guarded[index])
-        choices.append(NetworkChoice(num_answers, stage, limit, job_limit, log_probability, guarded, graph))
-    return choices
-
-
-def run_together(policy: InferenceNetwork, clusters: Sequence[BaseCluster]) -> None:
-    """Run new clusters to their ends with greedy decisions of a policy with a custom network, in lock step.
-
-    The decisions are those of ``NeuralScheduler`` up to the rounding of larger batches.
-    """
-    featurizers = {cluster: Featurizer(policy.config, guard=True) for cluster in clusters}
-    while running := [cluster for cluster in featurizers if not cluster.done]:
-        observed = [(cluster, cluster.observe()) for cluster in running]
-        asked = [pair for pair in observed if pair[1].num_schedulable]
-        decisions: dict[BaseCluster, Decision | None] = dict.fromkeys(running)
-        if asked:
-            choices = choose_together(
-                [featurizers[cluster] for cluster, _ in asked],
-                [observation for _, observation in asked],
-                policy,
-            )
-            decisions |= {
-                cluster: choice.decision for (cluster, _), choice in zip(asked, choices, strict=True)
-            }
-        for cluster, decision in decisions.items():
-            cluster.decide(decision)
 
 
 def _of_shortest(observation: Observation) -> int:

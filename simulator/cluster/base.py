@@ -194,7 +194,7 @@ class BaseCluster(ABC):
             raise SchedulingError(
                 f"decide must return a Decision of a stage and a limit, or None, got {decision!r:.60}"
             ) from None
-        row, limit = _whole_numbers("a decision is a stage and a limit", row, limit)
+        row, limit = _whole_numbers(row, limit)
         if not 0 <= row < len(observation.stages):
             raise SchedulingError(f"there is no stage {row}: the observation has {len(observation.stages)}")
         job = int(observation.stage_job[row])
@@ -207,31 +207,6 @@ class BaseCluster(ABC):
             raise SchedulingError(f"stage {row} is not schedulable")
         stage = row - int(observation.job_first_stage[job])
         return self._decided((int(observation.job_id[job]), stage), min(limit - held, self.offered))
-
-    def commit(self, job: int, stage: int, count: int) -> float:
-        """Commit ``count`` executors, clipped to the stage's unclaimed tasks, like the published simulator.
-
-        Args:
-            job: number of the job in the sequence.
-            stage: number of the stage in the job.
-            count: from 1 to the number of executors offered.
-
-        Returns:
-            The reward, see ``decide``.
-
-        Raises:
-            SchedulingError: the stage is not schedulable or the count is out of range; nothing changes.
-        """
-        job, stage, count = _whole_numbers("a commitment is a job, a stage and a count", job, stage, count)
-        if not (0 <= job < len(self.sequence) and 0 <= stage < self.sequence.profiles[job].num_stages):
-            raise SchedulingError(f"there is no stage {stage} of job {job}")
-        if not 0 < count <= self.offered:
-            raise SchedulingError(f"{count} executors requested, {self.offered} offered")
-        observation = self.observe()
-        first = observation.job_first_stage[observation.job_id == job]
-        if not first.size or not observation.stages["schedulable"][first[0] + stage]:
-            raise SchedulingError(f"stage {stage} of job {job} is not schedulable")
-        return self._decided((job, stage), count)
 
     def _decided(self, target: tuple[int, int] | None, count: int) -> float:
         """Carry out a valid decision; time passes if it closes the round. Returns the reward."""
@@ -353,12 +328,14 @@ class BaseCluster(ABC):
         """Commit offered executors to a schedulable (job, stage), or leave them idle (None). Returns the reward."""
 
 
-def _whole_numbers(what: str, *values: int) -> tuple[int, ...]:
-    """Return whole numbers as ``int``; raise on all other values."""
+def _whole_numbers(*values: int) -> tuple[int, ...]:
+    """Return the numbers of a decision as ``int``; raise if one is not a whole number."""
     try:
         if any(isinstance(value, bool) for value in values):
             raise TypeError
         return tuple(index(value) for value in values)
     except TypeError:
         text = ", ".join(str(value) for value in values)
-        raise SchedulingError(f"{what}, all of them whole numbers, got {text}") from None
+        raise SchedulingError(
+            f"a decision is a stage and a limit, all of them whole numbers, got {text}"
+        ) from None

@@ -42,7 +42,6 @@ def make_cluster(config: ClusterConfig, sequence: JobSequence) -> BaseCluster:
         ConfigError: an argument has a wrong type, or no executor class can run some stage.
     """
     check_instance(config, ClusterConfig, "config", ConfigError)
-    check_instance(sequence, JobSequence, "sequence", ConfigError)
     if config.engine == "simpy":
         return simulator.ReferenceCluster(config, sequence)  # imported only now
     return Cluster(config, sequence)
@@ -54,8 +53,8 @@ def start_episode(config: ClusterConfig, sequence: JobSequence, scheduler: Decid
     Raises:
         ConfigError: an argument has a wrong type, or no executor class can run some stage.
     """
-    scheduler.reset(config)
     cluster = make_cluster(config, sequence)
+    scheduler.reset(config)
     cluster.keeps_executors = getattr(scheduler, "keeps_executors", False)
     if callable(watch := getattr(scheduler, "watch", None)):
         watch(cluster)
@@ -71,8 +70,6 @@ def run_episode(config: ClusterConfig, sequence: JobSequence, scheduler: Decides
         ConfigError: an argument has a wrong type, or no executor class can run some stage.
         SchedulingError: a decision cannot be carried out, or the episode stalls because all executors stay idle.
     """
-    check_instance(config, ClusterConfig, "config", ConfigError)
-    check_instance(sequence, JobSequence, "sequence", ConfigError)
     if isinstance(scheduler, type):
         raise ConfigError(f"scheduler must be an object, got the class {scheduler.__name__}: call it")
     if not (callable(getattr(scheduler, "decide", None)) and callable(getattr(scheduler, "reset", None))):

@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 from simulator.cluster.base import BaseCluster
 from simulator.cluster.config import DECIMA_SIM, ClusterConfig
 from simulator.cluster.episode import make_cluster
-from simulator.cluster.observation import Observation
+from simulator.cluster.observation import Decision, Observation
 from simulator.cluster.record import EpisodeRecord
 from workloads.arrivals import JobSequence
 from workloads.errors import DecimaError, SchedulingError
@@ -147,13 +147,36 @@ def carry_out(cluster: BaseCluster, decision: RecordedDecision) -> tuple[float, 
         if decision.num_executors != offered:
             raise SchedulingError(f"{decision.num_executors} executors left idle, {offered} offered")
         return cluster.decide(None), offered
+    return commit(cluster, decision.job, decision.stage, decision.num_executors)
+
+
+def commit(cluster: BaseCluster, job: int, stage: int, count: int) -> tuple[float, int]:
+    """Commit ``count`` executors to a stage, clipped to its unclaimed tasks, like the published simulator.
+
+    Args:
+        job: number of the job in the sequence.
+        stage: number of the stage in the job.
+        count: from 1 to the number of executors offered.
+
+    Returns:
+        The reward, and the number of committed executors.
+
+    Raises:
+        SchedulingError: the stage is not schedulable or the count is out of range; nothing changes.
+    """
+    if not 0 < count <= cluster.offered:
+        raise SchedulingError(f"{count} executors requested, {cluster.offered} offered")
     observation = cluster.observe()
-    jobs = np.flatnonzero(observation.job_id == decision.job)
-    if not jobs.size:
-        raise SchedulingError(f"job {decision.job} is not in the system")
-    unclaimed = observation.unclaimed_tasks[observation.stages_of(int(jobs[0]))].tolist()
-    reward = cluster.commit(decision.job, decision.stage, decision.num_executors)
-    return reward, min(decision.num_executors, unclaimed[decision.stage])
+    jobs = np.flatnonzero(observation.job_id == job).tolist()
+    if not jobs:
+        raise SchedulingError(f"job {job} is not in the system")
+    stages = observation.stages_of(jobs[0])
+    if not 0 <= stage < stages.stop - stages.start:
+        raise SchedulingError(f"there is no stage {stage} of job {job}")
+    row = stages.start + stage
+    unclaimed = int(observation.unclaimed_tasks[row])
+    reward = cluster.decide(Decision(row, observation.held(jobs[0]) + count))
+    return reward, min(count, unclaimed)
 
 
 def differences(

@@ -61,6 +61,7 @@ from workloads import (
     uniform_memory,
     write_workload,
 )
+from workloads.windows import windows
 
 SETS = draw_jobs(JobDistribution(), load=0.5, sets=1, seed=0)
 TASKS = TaskDurations.constant(100.0)
@@ -101,7 +102,7 @@ WORKLOADS: dict[str, Callable[[], Any]] = {
     "num_jobs must be a whole number of 1 to 10,000,000, got True": lambda: batch_arrivals([JOB], True, seed=0),
     "profiles must be several of the type JobProfile, got 'tpch'": lambda: batch_arrivals("tpch", 2, seed=0),
     "mean_interval_ms must be a number, got '3'": lambda: poisson_arrivals([JOB], 2, "3", seed=0),
-    "the length of a window must be a number, got '2'": lambda: JOBS.windows("2"),
+    "the length of a window must be a number, got '2'": lambda: windows(JOBS, "2"),
     "profile must be of the type JobProfile, got 5": lambda: scaled(5),
     "num_profiles must be a whole number of at least 1, got '5'": lambda: synthetic_profiles("5"),
     "profiles[0] must be of the type JobProfile, got 'x'": lambda: Workload(["x"]),

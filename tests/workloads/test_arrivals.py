@@ -16,6 +16,7 @@ from workloads.drift import Drift
 from workloads.job import JobProfile, StageProfile, TaskDurations
 from workloads.patterns import STEADY, ArrivalPattern
 from workloads.scaling import uniform_memory
+from workloads.windows import windows
 
 JOBS = tuple(JobProfile(name, (StageProfile(2, TaskDurations.constant(1.0)),)) for name in "abcde")
 
@@ -50,14 +51,14 @@ def test_intervals_windows_and_streams() -> None:
     assert (intervals > 25_000).mean() == pytest.approx(np.exp(-1), abs=error / 2)
     assert np.corrcoef(intervals[1:], intervals[:-1])[0, 1] == pytest.approx(0, abs=error)
     sequence = trace_arrivals(JOBS, [7.0, 16.9, 17.0, 40.0, 46.0], seed=8)
-    windows = sequence.windows(10.0)
-    assert [names(window) for window in windows] == ["ab", "c", "de"]  # no jobs from 27 to 37
-    assert [window.arrival_ms.tolist() for window in windows] == [[0, pytest.approx(9.9)], [0], [0, 6]]
-    assert {window.seed for window in windows} == {8}
-    assert [names(window) for window in sequence.windows(np.inf)] == ["abcde"]
+    parts = windows(sequence, 10.0)
+    assert [names(window) for window in parts] == ["ab", "c", "de"]  # no jobs from 27 to 37
+    assert [window.arrival_ms.tolist() for window in parts] == [[0, pytest.approx(9.9)], [0], [0, 6]]
+    assert {window.seed for window in parts} == {8}
+    assert [names(window) for window in windows(sequence, np.inf)] == ["abcde"]
     for length in (0.0, -1.0, np.nan):
         with pytest.raises(WorkloadError, match="must be longer than 0"):
-            sequence.windows(length)
+            windows(sequence, length)
     seeds = (0, 1, 2**32, 2**32 + 1, 2**64)
     paths = ((), (0,), (1,), (0, 0), (0, 1))
     streams = [(seed, purpose, *path) for seed in seeds for purpose in RandomStream for path in paths]
@@ -191,9 +192,9 @@ def test_a_trace_is_sorted_and_cannot_be_changed() -> None:
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=5), st.floats(1, 1e6))
 def test_every_job_is_in_one_window(arrival_ms: list[float], length_ms: float) -> None:
     sequence = trace_arrivals(JOBS[: len(arrival_ms)], arrival_ms)
-    windows = sequence.windows(length_ms)
-    assert "".join(map(names, windows)) == names(sequence)
-    assert all(window.arrival_ms[-1] <= length_ms for window in windows)
+    parts = windows(sequence, length_ms)
+    assert "".join(map(names, parts)) == names(sequence)
+    assert all(window.arrival_ms[-1] <= length_ms for window in parts)
 
 
 @cases(

@@ -23,6 +23,7 @@ from workloads import (
     synthetic_profiles,
     trace_arrivals,
 )
+from workloads.windows import windows
 
 JOB = JobProfile("job", (StageProfile(2, TaskDurations.constant(100)),))
 
@@ -96,7 +97,7 @@ def test_tenants_and_attributes_follow_their_jobs() -> None:
     attributes = [JobAttributes(weight=2, deadline_ms=9_000), JobAttributes(weight=3, tenant="a")]
     jobs = trace_arrivals((JOB, JOB), [5_000, 100], 0, attributes)
     assert jobs.weight.tolist() == [3, 2]
-    first, second = jobs.windows(1_000)
+    first, second = windows(jobs, 1_000)
     assert first.attributes == (attributes[1],)
     assert (second.attributes, second.tenants) == ((JobAttributes(weight=2, deadline_ms=4_000),), jobs.tenants)
 

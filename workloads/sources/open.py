@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from workloads.errors import check_path, did_you_mean
 from workloads.job import WorkloadError
 from workloads.sources.workload_file import Workload, read_workload
 
-if TYPE_CHECKING:
-    from workloads.drift import Drift
-
 # Only the reader of the workload that is asked for is imported.
-__all__ = ["EMBEDDED", "SYNTHETIC", "embedded_workload", "open_drift", "open_workload"]
+__all__ = ["EMBEDDED", "SYNTHETIC", "embedded_workload", "open_workload"]
 
 #: Names of the workloads that ship with the project.
 EMBEDDED, SYNTHETIC = "tpch", "synthetic"
@@ -59,31 +54,6 @@ def embedded_workload() -> Workload:
     """
     with as_file(files("workloads") / "data" / "tpch-spark.json.gz") as path:
         return read_workload(path)
-
-
-def open_drift(text: str) -> Drift:
-    """Parse a change (drift) of a job stream, ``AT:RATE[:WORKLOAD]``.
-
-    Args:
-        text: time of the change, s; factor on the arrival rate; and a name or path for ``open_workload``, whose
-            profiles are drawn from then on. Without a workload, the jobs stay the same.
-
-    Raises:
-        WorkloadError: the text is malformed, a number is out of range, or the workload cannot be read.
-    """
-    from workloads.drift import Drift
-    from workloads.texts import number_in
-
-    at, _, rest = text.partition(":")
-    rate, _, name = rest.partition(":")
-    numbers = number_in(at), number_in(rate)
-    if any(map(math.isnan, numbers)):
-        raise WorkloadError(
-            f"drift {text!r:.60}: expected AT:RATE[:WORKLOAD], a time in seconds and a factor on the arrival rate"
-        )
-    workload = open_workload(name) if name else None
-    jobs = (workload.profiles, workload.name, name) if workload else ()
-    return Drift(1000 * numbers[0], numbers[1], *jobs)
 
 
 @cache

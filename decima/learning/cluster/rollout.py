@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.files import make_actor
-from decima.policy.scheduler import Featurizer, NetworkChoice, choose_together
+from decima.policy.scheduler import Featurizer, NetworkChoice
+from decima.policy.together import choose_together
 from decima.registry import make_scheduler
 from decima.settings import ENDS, RUN_SEEDS, WARM_UPS
 from simulator.cluster.episode import make_cluster

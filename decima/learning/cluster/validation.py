@@ -15,7 +15,8 @@ from decima.evaluation.episodes import run_scheduler
 from decima.evaluation.tuning import best_for_all, objective_ms, sweep_ms
 from decima.evaluation.variants import ALPHAS, HINDSIGHT, weighted_fair
 from decima.policy.files import make_actor
-from decima.policy.scheduler import NeuralScheduler, run_together
+from decima.policy.scheduler import NeuralScheduler
+from decima.policy.together import run_together
 from simulator.cluster.episode import make_cluster, run_episode
 from workloads.errors import NotFiniteError
 

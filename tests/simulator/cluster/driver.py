@@ -13,6 +13,7 @@ from hypothesis import assume
 from numpy.typing import NDArray
 
 from simulator import BaseCluster, Cluster, ClusterConfig, EpisodeRecord, Observation, ReferenceCluster, SchedulingError
+from simulator.cluster.parity import commit
 from workloads.arrivals import JobSequence
 
 
@@ -79,7 +80,7 @@ class Both(BaseCluster):
         errors: list[SchedulingError] = []
         for cluster in (self.engine, self.reference):
             try:
-                rewards.append(cluster.decide(None) if target is None else cluster.commit(*target, count))
+                rewards.append(cluster.decide(None) if target is None else commit(cluster, *target, count)[0])
             except SchedulingError as error:
                 errors.append(error)
         if errors:
@@ -163,7 +164,7 @@ class Driver:
         committed = min(count, offered, int(observation.unclaimed_tasks[place]))
         stage = place - observation.stages_of(job).start
         if count <= offered and self.random.random() < 0.3:
-            self.rewards.append(cluster.commit(int(observation.job_id[job]), stage, count))
+            self.rewards.append(commit(cluster, int(observation.job_id[job]), stage, count)[0])
         else:
             self.rewards.append(cluster.decide((place, held + count)))
         if committed < offered and not self.config.knowledge.task_count_error:

@@ -24,6 +24,7 @@ from simulator import (
     run_episode,
 )
 from simulator.cluster.metrics import EpisodeMetrics
+from simulator.cluster.parity import commit
 from tests.cases import cases
 from tests.simulator.cluster.build import Greedy, chain, finish, give, greedy, job, jobs, runs, stage
 from tests.simulator.cluster.driver import assert_same
@@ -70,24 +71,23 @@ def test_a_decision_that_cannot_be_carried_out_is_refused_and_changes_nothing(de
     "job_number, stage_number, count, message",
     (0, 2, 1, "there is no stage 2 of job 0"),
     (0, -1, 1, "there is no stage -1 of job 0"),
-    (-1, 0, 1, "there is no stage 0 of job -1"),
-    (2, 0, 1, "there is no stage 0 of job 2"),
+    (-1, 0, 1, "job -1 is not in the system"),
+    (2, 0, 1, "job 2 is not in the system"),
     (0, 0, 0, "0 executors requested, 3 offered"),
-    (0, 0, 1.5, "a commitment is a job, a stage and a count, all of them whole numbers, got 0, 0, 1.5"),
     (0, 0, -1, "-1 executors requested, 3 offered"),
     (0, 0, 4, "4 executors requested, 3 offered"),
-    (0, 1, 1, "stage 1 of job 0 is not schedulable"),
-    (1, 0, 1, "stage 0 of job 1 is not schedulable"),
+    (0, 1, 1, "stage 1 is not schedulable"),
+    (1, 0, 1, "job 1 is not in the system"),
 )
 def test_a_commitment_that_cannot_be_made_is_refused_and_changes_nothing(
-    job_number: int, stage_number: int, count: float, message: str
+    job_number: int, stage_number: int, count: int, message: str
 ) -> None:
     # Job 1 has not arrived.
     subject = cluster(3, chain(stage(2, 10.0), stage(1, 10.0)), job(stage(1, 10.0)), at=[0.0, 50.0])
     subject.observe()
     before = everything(subject)
     with pytest.raises(SchedulingError, match=f"^{message}$"):
-        subject.commit(job_number, stage_number, count)
+        commit(subject, job_number, stage_number, count)
     assert everything(subject) == before
     finish(subject)
 
@@ -126,7 +126,7 @@ def test_after_the_end_or_standing_still_there_is_nothing_to_decide(semantics: S
         with pytest.raises(SchedulingError, match=r"^the episode is over: there is nothing to decide$"):
             ask()
     with pytest.raises(SchedulingError):
-        subject.commit(0, 0, 1)
+        commit(subject, 0, 0, 1)
     assert subject.record().end_ms == 10.0
     subject = cluster(2, job(stage(1, 10.0)), semantics=semantics)
     if semantics == PAPER:
@@ -137,7 +137,7 @@ def test_after_the_end_or_standing_still_there_is_nothing_to_decide(semantics: S
         with pytest.raises(SchedulingError):
             subject.decide(decision)
     with pytest.raises(SchedulingError):
-        subject.commit(0, 0, 1)
+        commit(subject, 0, 0, 1)
     with pytest.raises(SchedulingError):
         subject.observe()
     assert np.isnan(subject.record().completion_ms).all()

@@ -29,6 +29,7 @@ from simulator.cluster.config import Knowledge
 from simulator.cluster.draws import COPY, Purpose, chance, executor_keys, job_key
 from simulator.cluster.engine import copies, draws, failures, lost
 from simulator.cluster.metrics import EpisodeMetrics
+from simulator.cluster.parity import commit
 from simulator.cluster.texts import parse_speculation, parse_stragglers
 from tests.cases import cases
 from tests.refusal import one_line
@@ -199,11 +200,11 @@ def test_a_lost_executor_gives_its_task_back() -> None:
     """Two executors, one of which leaves in the middle of its second task and returns at 400 ms."""
     config = ClusterConfig(2, moving_delay_ms=0.0, faults=Faults(capacity=((150.0, 1), (400.0, 2))))
     both = Both(config, jobs(job(stage(6, 100.0))))
-    both.commit(0, 0, 2)
+    commit(both, 0, 0, 2)
     assert both.observe().time_ms == 400.0
     assert both.observe().classes["executors"].tolist() == [2]
     assert both.observe().remaining_tasks.tolist() == [1]
-    both.commit(0, 0, 1)
+    commit(both, 0, 0, 1)
     while not both.done:
         both.decide(None)
     record = both.record()

@@ -29,7 +29,7 @@ from simulator import (
     run_episode,
 )
 from simulator.cluster.engine.rule import CompiledRule, compiled_rule
-from simulator.cluster.parity import differences
+from simulator.cluster.parity import commit, differences
 from simulator.parity import read_recording
 from tests.cases import cases
 from tests.simulator.cluster.build import chain, finish, job, jobs, stage
@@ -216,12 +216,12 @@ def test_events_keep_their_order_and_settings_choose_the_engine() -> None:
     # At 15 ms executors 0 and 2 depart, and between them 1 starts a task; at 20 ms all three arrive or finish.
     first, second = chain(stage(4, 10.0), stage(1, 5.0)), job(stage(9, 10.0), stage(9, 10.0))
     both = Both(ClusterConfig(4, moving_delay_ms=5.0, semantics=DECIMA_SIM), jobs(first, second))
-    both.commit(0, 0, 4)
-    both.commit(0, 1, 1)
+    commit(both, 0, 0, 4)
+    commit(both, 0, 1, 1)
     both.decide(None)  # all four wait inside the job until its second stage opens
     assert both.acting == [0, 1, 2, 3]
     for target in ((1, 0), (0, 1), (1, 1)):
-        both.commit(*target, 1)
+        commit(both, *target, 1)
     both.decide(None)
     assert both.source == (0, None)
     assert both.observe().time_ms == 20.0
