@@ -30,6 +30,7 @@ from decima.registry import ANY_POLICY, FALLBACK, LEARNED, policy_named, split_g
 from decima.schedulers.base import Kind
 from decima.workers import available_cpus
 from decima.workers.pool import make_workers
+from simulator.cluster.deadlines import deadlines_ms
 from simulator.cluster.metrics import of_known, ratio
 from simulator.cluster.times_alone import TimeAlone, times_alone
 from workloads.display import count_text
@@ -379,8 +380,6 @@ class Comparison:
             }
         )
         if any(sequence.attributes for sequence in sequences.values()):
-            from simulator.cluster.deadlines import deadlines_ms
-
             deadline_ms = {
                 seed: deadlines_ms(sequence, self.conditions.cluster_of(seed))
                 for seed, sequence in sequences.items()

@@ -118,7 +118,8 @@ class AgentReplay:
         count = min(count, observation.offered, int(observation.unclaimed_tasks[stage]))
         if count != recorded.num_executors:
             raise DepartureError(f"{count} executors requested, recorded {recorded.num_executors}")
-        return cluster.decide(Decision(stage, recorded.limit)), count
+        cluster.decide(Decision(stage, recorded.limit))
+        return cluster.reward(), count
 
     def _compare(
         self,

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from simulator.cluster.config import ClusterConfig, ConfigError
 from simulator.cluster.observation import CLASS, Decision, Observation
-from simulator.cluster.reward import reward_meter
 from workloads.arrivals import JobSequence
 from workloads.errors import SchedulingError, check_instance
 
 if TYPE_CHECKING:
     from simulator.cluster.estimates import Estimate
     from simulator.cluster.record import EpisodeRecord
+    from simulator.cluster.reward import RewardMeter
     from workloads.job import JobProfile
 
 __all__ = ["BaseCluster", "SchedulingError"]
@@ -32,7 +32,8 @@ MOST_LOSSES = 1000
 class BaseCluster(ABC):
     """One episode: a cluster that runs a sequence of jobs and asks the caller for decisions.
 
-    Call ``observe`` and ``decide`` alternately until ``done``, as ``run_episode`` does.
+    Call ``observe`` and ``decide`` alternately until ``done``, as ``run_episode`` does. ``reward`` after a decision is
+    its reward.
 
     Raises:
         ConfigError: no executor class can run some stage.
@@ -82,10 +83,12 @@ class BaseCluster(ABC):
         self._outages: frozenset[Any] = frozenset()  # executors that are lost
         self._num_losses = 0  # lost executors since a job arrived or ended
         self._num_waits = 0  # changes of the signal that all executors idled for, since the last commitment
-        self._failed: list[tuple[int, float]] = []  # failed jobs and times of their failures, ms
         self._changes: list[tuple[int, float, bool]] = []  # executors, times in ms, whether they joined
-        self._reward = reward_meter(config, self.sequence, self._deadline_ms)
-        self._reward.follow(self._idleness)
+        self._meter: RewardMeter | None = None  # made for the first reward
+        self._num_counted = 0  # arrivals and ends of jobs that the meter has counted
+        #: Changes of the signal and of executors that the meter has not counted: number of arrivals and ends of jobs
+        #: before, time, ms, total idle time of executors until then, ms, and executors from then on.
+        self._settlements: list[tuple[int, float, float, int]] = []
 
     @property
     def estimates(self) -> Sequence[Estimate]:
@@ -174,19 +177,17 @@ class BaseCluster(ABC):
             self._observation = observation
         return observation
 
-    def decide(self, decision: Decision | None) -> float:
+    def decide(self, decision: Decision | None) -> None:
         """Carry out a decision on the current observation; ``None`` leaves the offered executors idle.
 
         Commits ``min(limit - executors that the job holds without the offered ones, offered, unclaimed tasks)``.
-
-        Returns:
-            The reward from this decision to the next one; 0 within a round.
 
         Raises:
             SchedulingError: the stage is not schedulable or the limit leaves nothing to commit; nothing changes.
         """
         if decision is None:
-            return self._decided(None, self.offered)
+            self._decided(None, self.offered)
+            return
         observation = self.observe()
         try:
             row, limit = decision
@@ -206,30 +207,65 @@ class BaseCluster(ABC):
         if not observation.stages["schedulable"][row]:
             raise SchedulingError(f"stage {row} is not schedulable")
         stage = row - int(observation.job_first_stage[job])
-        return self._decided((int(observation.job_id[job]), stage), min(limit - held, self.offered))
+        self._decided((int(observation.job_id[job]), stage), min(limit - held, self.offered))
 
-    def _decided(self, target: tuple[int, int] | None, count: int) -> float:
-        """Carry out a valid decision; time passes if it closes the round. Returns the reward."""
+    def _decided(self, target: tuple[int, int] | None, count: int) -> None:
+        """Carry out a valid decision; time passes if it closes the round."""
         if self._done:
             raise SchedulingError("the episode is over: there is nothing to decide")
         self._observation = None
         self._last_call &= target is None
         self._num_waits *= target is None
         self._num_decisions += 1
-        return self._commit(target, count)
+        self._commit(target, count)
+
+    def reward(self) -> float:
+        """Return the reward since the last call or the beginning, see ``ClusterConfig.reward``; 0 within a round."""
+        meter = self._counted()
+        return meter.step(self.clock.now, self._idle_ms() if meter.measures_emissions else 0.0)
+
+    def _counted(self) -> RewardMeter:
+        """Return the meter of rewards, which has counted all changes until now."""
+        if self._meter is None:
+            from simulator.cluster.reward import reward_meter  # most episodes with a rule need no rewards
+
+            self._meter = reward_meter(self.config, self.sequence, self._deadline_ms)
+        for num_changes, time_ms, idle_ms, executors in self._settlements:
+            self._count_jobs(self._meter, num_changes)
+            self._meter.settle(time_ms, idle_ms, executors)
+        self._settlements.clear()
+        self._count_jobs(self._meter, self._num_job_changes)
+        return self._meter
+
+    def _count_jobs(self, meter: RewardMeter, end: int) -> None:
+        """Count arrivals and ends of jobs, up to number ``end``."""
+        if self._num_counted == end:
+            return
+        for job, time_ms, idle_ms in self._job_changes(self._num_counted, end):
+            if job >= 0:
+                meter.add_job(time_ms, job, idle_ms)
+            else:
+                meter.end_job(time_ms, -1 - job, self.sequence.arrival_ms[-1 - job], idle_ms)
+        self._num_counted = end
+
+    def _settle(self) -> None:
+        """Note that the signal or the number of executors changes, for rewards by emissions."""
+        idle_ms, executors = self._idle_ms(), int(self._classes["executors"].sum())
+        self._settlements.append((self._num_job_changes, self.clock.now, idle_ms, executors))
 
     def _change_executors(self, executors: list[int], classes: list[int], joins: bool) -> None:
         """Record that executors of the given classes join the cluster, or are lost."""
         self._changes += [(executor, self.clock.now, joins) for executor in executors]
-        self._reward.settle(self.clock.now)
         self._classes = self._classes.copy()
         np.add.at(self._classes["executors"], classes, 1 if joins else -1)
+        if self.config.signal is not None:
+            self._settle()
         self._num_losses += 0 if joins else len(executors)
 
     def _end_of_log(self) -> dict[str, Any]:
         """Return the attributes of the record that both engines keep in the same way."""
         changes = np.array(self._changes, dtype="i4, f8, ?")
-        failed = np.array(self._failed, dtype="i8, f8")
+        failed = np.array(self._failed_jobs(), dtype="i8, f8")
         return {
             "end_ms": float(self.clock.now),
             "num_decisions": self._num_decisions,
@@ -239,6 +275,16 @@ class BaseCluster(ABC):
             "change_ms": changes["f1"],
             "change_joins": changes["f2"],
         }
+
+    def _failed_jobs(self) -> list[tuple[int, float]]:
+        """Return the failed jobs and the times of their failures, ms."""
+        if not self.config.faults.active:
+            return []
+        completion_ms = self.completion_ms
+        ended = (
+            (-1 - job, time_ms) for job, time_ms, _ in self._job_changes(0, self._num_job_changes) if job < 0
+        )
+        return [(job, time_ms) for job, time_ms in ended if math.isnan(completion_ms[job])]
 
     def _check_losses(self) -> None:
         """End the episode with a ``SchedulingError`` if executors are lost too often for live jobs to end."""
@@ -311,9 +357,18 @@ class BaseCluster(ABC):
     def _is_wanted(self) -> bool:
         """Return whether some stage could use an executor that is in a pool; no round is open."""
 
-    def _idleness(self) -> tuple[float, int]:
-        """Return the total time of executors in pools since the beginning, ms, and the number of executors now."""
-        return self._idle_ms(), int(self._classes["executors"].sum())
+    @property
+    @abstractmethod
+    def _num_job_changes(self) -> int:
+        """Number of arrivals and ends of jobs until now."""
+
+    @abstractmethod
+    def _job_changes(self, first: int, end: int) -> list[tuple[int, float, float]]:
+        """Return some arrivals and ends of jobs, in order.
+
+        Returns:
+            The job that arrives, or -1 - job that ends; time, ms; total time of executors in pools until then, ms.
+        """
 
     @abstractmethod
     def _idle_ms(self) -> float:
@@ -324,8 +379,8 @@ class BaseCluster(ABC):
         """Return a new observation."""
 
     @abstractmethod
-    def _commit(self, target: tuple[int, int] | None, count: int) -> float:
-        """Commit offered executors to a schedulable (job, stage), or leave them idle (None). Returns the reward."""
+    def _commit(self, target: tuple[int, int] | None, count: int) -> None:
+        """Commit offered executors to a schedulable (job, stage), or leave them idle (None)."""
 
 
 def _whole_numbers(*values: int) -> tuple[int, ...]:

@@ -56,7 +56,7 @@ class Cluster(BaseCluster):
         self._attach(allocate(config, self._known, self._estimates, self._deadline_ms))
         self._first_stage: list[int] = self._state.jobs["first_stage"].tolist()
         self._start_clock()
-        self._num_counted = self._num_shown = 0  # changes of the live jobs that rewards and profiles include
+        self._num_shown = 0  # arrivals and ends of jobs that the profiles include
         self._has_log = True
         self._noise_seed = sequence.seed
         self._redraws_task_times = False
@@ -164,7 +164,6 @@ class Cluster(BaseCluster):
         if not self._has_log:
             raise SchedulingError("the cluster was forked without the log of its tasks: there is no record")
         self._take_lost_runs()
-        self._count_rewards()  # lists jobs that have failed
         moves = self._state.moves[: self._state.cluster["num_moves"][0]]
         lost = np.concatenate([self._state.lost[:0], *self._lost_runs])
 
@@ -193,14 +192,20 @@ class Cluster(BaseCluster):
         left_ms = float(self._state.cluster["idle_ms"][0])
         return left_ms + int(self._state.classes["free"].sum()) * self.clock.now
 
+    @property
+    def _num_job_changes(self) -> int:
+        return self._num_changes[0]
+
+    def _job_changes(self, first: int, end: int) -> list[tuple[int, float, float]]:
+        changes: list[tuple[int, float, float]] = self._state.changes[first:end].tolist()
+        return changes
+
     # Rounds.
 
-    def _commit(self, target: tuple[int, int] | None, count: int) -> float:
+    def _commit(self, target: tuple[int, int] | None, count: int) -> None:
         stage = IDLE if target is None else self._first_stage[target[0]] + target[1]
         self._advance(engine.DECIDE, stage, count)
         self._run()
-        self._count_rewards()
-        return self._reward.step(self.clock.now)
 
     def _run(self) -> None:
         """Advance simulated time until a round opens or the episode ends."""
@@ -306,25 +311,10 @@ class Cluster(BaseCluster):
 
             self._state.jobs["key"][job] = job_key(self._noise_seed, job)
 
-    def _count_rewards(self) -> None:
-        """Count arrivals and ends of jobs since the last call in the rewards, and list the jobs that have failed."""
-        first, self._num_counted = self._num_counted, self._num_changes[0]
-        if first == self._num_counted:
-            return
-        for job, time_ms, idle_ms in self._state.changes[first : self._num_counted].tolist():
-            if job >= 0:
-                self._reward.add_job(time_ms, job, idle_ms)
-                continue
-            ended = -1 - job
-            self._reward.end_job(time_ms, ended, self.sequence.arrival_ms[ended], idle_ms)
-            if math.isnan(self._state.jobs["completion_ms"][ended]):
-                self._failed.append((ended, time_ms))
-
     def _signal_changes(self, number: int) -> None:
         assert self.config.signal
         self.clock.at(self.config.signal.change_ms(number + 1), Cluster._signal_changes, number + 1)
-        self._count_rewards()
-        self._reward.settle(self.clock.now)
+        self._settle()
         self._last_call = False
         self._offer_free()
 

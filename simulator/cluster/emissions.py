@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import TYPE_CHECKING
-from weakref import WeakMethod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +20,8 @@ __all__ = ["EmissionMeter"]
 class EmissionMeter(ObjectiveMeter):
     """Rewards whose objective uses the emissions between two counts; the cluster has a signal."""
 
+    measures_emissions = True
+
     def __init__(
         self, config: ClusterConfig, sequence: JobSequence, deadline_ms: NDArray[np.float64]
     ) -> None:
@@ -31,17 +32,14 @@ class EmissionMeter(ObjectiveMeter):
             watts / 1000 / 3_600_000 for watts in (config.executor_watts, config.idle_watts)
         )
         self._idle_ms = self._carbon = 0.0
-        self._idleness: WeakMethod[Callable[[], tuple[float, int]]] | None = None
+        self._executors = config.num_executors
 
-    def follow(self, idleness: Callable[[], tuple[float, int]]) -> None:
-        """See ``RewardMeter.follow``."""
-        self._idleness = WeakMethod(idleness)
-
-    def settle(self, now_ms: float) -> None:
+    def settle(self, now_ms: float, idle_ms: float, executors: int) -> None:
         """See ``RewardMeter.settle``."""
-        self._count(now_ms)
+        self._count(now_ms, idle_ms)
+        self._executors = executors
 
-    def _count(self, now_ms: float, idle_ms: float | None = None) -> None:
+    def _count(self, now_ms: float, idle_ms: float) -> None:
         if now_ms > self._counted_ms:
             self._carbon = self._emitted(now_ms, idle_ms)
         super()._count(now_ms, idle_ms)
@@ -51,16 +49,13 @@ class EmissionMeter(ObjectiveMeter):
         live.carbon = self._carbon if jobs is self._live else 0.0
         return live
 
-    def _emitted(self, now_ms: float, given_ms: float | None) -> float:
+    def _emitted(self, now_ms: float, idle_ms: float) -> float:
         """Return the emissions since the last count, g; at the episode's end, all add up to ``EpisodeMetrics.carbon``.
 
         Idle executors count from the first arrival to the end of the last job.
         """
-        idleness = self._idleness and self._idleness()
-        idle_ms, present = idleness() if idleness else (0.0, 0)
-        idle_ms = idle_ms if given_ms is None else given_ms
         waited_ms, self._idle_ms = idle_ms - self._idle_ms, idle_ms
-        busy_ms = max(present * (now_ms - self._counted_ms) - waited_ms, 0.0)
+        busy_ms = max(self._executors * (now_ms - self._counted_ms) - waited_ms, 0.0)
         observed = self._num_arrived > 0 and self._num_ended < len(self._all.arrival_ms)
         used = self._busy * busy_ms + (self._idle * waited_ms if observed else 0.0)
         return self._signal.at(self._counted_ms) * used

@@ -209,7 +209,8 @@ class ClusterEnv(RenderedEnv[Any, NDArray[np.int64]]):
         cluster = self.cluster
         self._check_action(action, self._over)
         if not cluster.done:  # the episode may have ended before the first decision
-            self._reward += cluster.decide(self.view.decision(cluster.observe(), self._seen, action))
+            cluster.decide(self.view.decision(cluster.observe(), self._seen, action))
+            self._reward += cluster.reward()
         observation, info = self._advance()
         reward, self._reward = self._reward, 0.0
         terminated = truncated = False
@@ -233,7 +234,8 @@ class ClusterEnv(RenderedEnv[Any, NDArray[np.int64]]):
             self._seen = self.view.show(observation)
             if self._seen.has_choice:
                 break
-            self._reward += self.cluster.decide(without_choice(observation))
+            self.cluster.decide(without_choice(observation))
+            self._reward += self.cluster.reward()
         else:
             self._seen = self.view.show(self.cluster.snapshot())
         return self._seen.arrays, {"action_mask": self._seen.masks}

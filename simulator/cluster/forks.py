@@ -23,7 +23,7 @@ def fork(cluster: Cluster, futures: int | None, arrivals: bool, log: bool) -> Cl
     """Return an independent cluster in the same state, see ``BaseCluster.fork``."""
     if cluster.clock.has_other_events:
         raise SchedulingError("the cluster cannot be forked: processes of your own wait on its clock")
-    cluster._count_rewards()
+    meter = cluster._counted()
     block, values, moves = cluster._memory
     if log or cluster._faults:
         block = block.copy()
@@ -38,10 +38,9 @@ def fork(cluster: Cluster, futures: int | None, arrivals: bool, log: bool) -> Cl
     forked._state.cluster["num_moved"] -= first
     forked._start_clock()
     forked.clock.follow(cluster.clock)
-    for log_of in ("_lost_runs", "_changes", "_failed"):
+    for log_of in ("_lost_runs", "_changes", "_settlements"):
         setattr(forked, log_of, getattr(cluster, log_of).copy())
-    forked._reward = copy(cluster._reward)
-    forked._reward.follow(forked._idleness)
+    forked._meter = copy(meter)
     forked._observation = None
     forked._has_log = cluster._has_log and log
     if not arrivals:

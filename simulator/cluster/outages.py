@@ -73,7 +73,6 @@ def _lose_or_join(cluster: Cluster, executors: list[int], *, joins: bool) -> Non
     else:
         cluster._take_lost_runs()
         faults.lose(cluster._memory, np.array(executors), cluster.clock.now)
-    cluster._count_rewards()
     cluster._state.cluster["num_executors"] += len(executors) if joins else -len(executors)
     classes = cluster._state.executors["class_id"][executors]
     cluster._change_executors(executors, classes.tolist(), joins)

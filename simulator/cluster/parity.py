@@ -146,7 +146,8 @@ def carry_out(cluster: BaseCluster, decision: RecordedDecision) -> tuple[float, 
     if decision.job is None or decision.stage is None:
         if decision.num_executors != offered:
             raise SchedulingError(f"{decision.num_executors} executors left idle, {offered} offered")
-        return cluster.decide(None), offered
+        cluster.decide(None)
+        return cluster.reward(), offered
     return commit(cluster, decision.job, decision.stage, decision.num_executors)
 
 
@@ -175,8 +176,8 @@ def commit(cluster: BaseCluster, job: int, stage: int, count: int) -> tuple[floa
         raise SchedulingError(f"there is no stage {stage} of job {job}")
     row = stages.start + stage
     unclaimed = int(observation.unclaimed_tasks[row])
-    reward = cluster.decide(Decision(row, observation.held(jobs[0]) + count))
-    return reward, min(count, unclaimed)
+    cluster.decide(Decision(row, observation.held(jobs[0]) + count))
+    return cluster.reward(), min(count, unclaimed)
 
 
 def differences(

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import statistics
 from contextlib import suppress
+from copy import copy
 from itertools import count
 from typing import Self
 
@@ -74,6 +75,8 @@ class ReferenceCluster(ReferenceExecutors):
             for method, *arguments in self._history:
                 method(fork, *arguments)
         fork._change_future(futures, arrivals)
+        fork._meter, fork._num_counted = copy(self._counted()), self._num_counted
+        fork._settlements.clear()
         fork.keeps_executors = self.keeps_executors
         return fork
 
@@ -165,7 +168,7 @@ class ReferenceCluster(ReferenceExecutors):
                 stage.rank = self._next_rank + stage.path_rank
         self._next_rank += len(job.stages)
         self._profiles = tuple(live.profile for live in self._live)
-        self._reward.add_job(self.clock.now, job.number)
+        self._log_change(job.number)
         self._num_losses = 0
 
     def _goes_on(self, stage: Stage) -> bool:
@@ -212,7 +215,7 @@ class ReferenceCluster(ReferenceExecutors):
         self._num_losses = 0
         if not job.failed:
             job.completion_ms = self.clock.now
-        self._reward.end_job(self.clock.now, job.number, job.arrival_ms)
+        self._log_change(-1 - job.number)
         self._live.remove(job)
         self._profiles = tuple(live.profile for live in self._live)
         for class_id in self._class_ids:
@@ -269,7 +272,6 @@ class ReferenceCluster(ReferenceExecutors):
     def _fail(self, executor: Executor, job: Job) -> None:
         """Fail a job of which a task has failed too often, and stop all its executors."""
         job.failed = True
-        self._failed.append((job.number, self.clock.now))
         self._go_to_common_pool(executor)
         for other in self._executors:
             if other.job is job and other.stage:
@@ -406,7 +408,7 @@ class ReferenceCluster(ReferenceExecutors):
 
     # Decisions.
 
-    def _commit(self, target: tuple[int, int] | None, count: int) -> float:
+    def _commit(self, target: tuple[int, int] | None, count: int) -> None:
         self._history.append((ReferenceCluster._decided, target, count))
         source, stage = self._acting[0].source, None
         if target is not None:
@@ -421,7 +423,6 @@ class ReferenceCluster(ReferenceExecutors):
                 self._carry_out_next(source, executor)
             self._open_next_round()
             self._run()
-        return self._reward.step(self.clock.now)
 
     def _run(self) -> None:
         """Advance simulated time until a round opens or the episode ends."""

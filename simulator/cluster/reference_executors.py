@@ -70,6 +70,7 @@ class ReferenceExecutors(BaseCluster):
         self._given_ms: dict[tuple[int, int, int, int, bool], float] = {}  # redrawn durations of tasks
         self._num_on_the_way = 0  # moves that have not ended, including moves of lost executors
         self._idle_total_ms = 0.0
+        self._log_of_jobs: list[tuple[int, float, float]] = []
         self._outage_keys: list[int] = []
         self._lost_runs: list[LostRun] = []
 
@@ -273,12 +274,23 @@ class ReferenceExecutors(BaseCluster):
     def _idle_ms(self) -> float:
         return self._idle_total_ms
 
+    def _log_change(self, job: int) -> None:
+        """Log that a job arrives, or that a job has ended (-1 - job)."""
+        self._log_of_jobs.append((job, self.clock.now, self._idle_total_ms))
+
+    @property
+    def _num_job_changes(self) -> int:
+        return len(self._log_of_jobs)
+
+    def _job_changes(self, first: int, end: int) -> list[tuple[int, float, float]]:
+        return self._log_of_jobs[first:end]
+
     def _signal_changes(self, signal: Signal) -> ProcessGenerator:
         """Offer all free executors whenever the signal changes."""
         change = self.clock.timeout(signal.change_ms(0))
         for number in count(1):
             yield change
-            self._reward.settle(self.clock.now)
+            self._settle()
             change = self.clock.timeout(signal.change_ms(number) - self.clock.now)
             self._last_call = False
             self._offer_free()

@@ -5,7 +5,7 @@ Completion time and makespan are here, other objectives in ``objectives.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,6 +28,9 @@ class RewardMeter:
     sum of job completion times (of incomplete jobs: times since arrival); with ``"makespan"`` the elapsed time.
     """
 
+    #: Whether the cost depends on the idle time of executors.
+    measures_emissions = False
+
     def __init__(self, config: ClusterConfig) -> None:
         self._scale_ms = config.reward_scale_ms
         #: Whether the cost depends on elapsed time alone, not on the jobs in the system.
@@ -40,41 +43,34 @@ class RewardMeter:
         self._cost_ms = 0.0
         self._num_arrived, self._num_ended = 0, 0
 
-    def follow(self, idleness: Callable[[], tuple[float, int]]) -> None:
-        """Measure the emissions of a cluster from now on, if the objective uses them.
+    def settle(self, now_ms: float, idle_ms: float, executors: int) -> None:
+        """Count emissions until now, as the signal or the number of executors in the cluster changes.
 
         Args:
-            idleness: method of the cluster, referenced weakly. Returns the total idle time of executors since the
-                beginning, ms, and their present number.
+            idle_ms: total idle time of executors until ``now_ms``.
+            executors: executors in the cluster from now on.
         """
 
-    def settle(self, now_ms: float) -> None:
-        """Count emissions until now, before the signal or the number of executors in the cluster changes."""
-
-    def add_job(self, now_ms: float, job: int, idle_ms: float | None = None) -> None:
-        """Start counting a job that arrives.
-
-        Args:
-            idle_ms: total idle time of executors until ``now_ms``; by default the cluster's, for the present time.
-        """
+    def add_job(self, now_ms: float, job: int, idle_ms: float = 0.0) -> None:
+        """Start counting a job that arrives; for ``idle_ms``, which only emissions need, see ``settle``."""
         self._count(now_ms, idle_ms)
         self._live |= {job}
         self._num_arrived += 1
 
-    def end_job(self, now_ms: float, job: int, arrival_ms: float, idle_ms: float | None = None) -> None:
-        """Stop counting a job that has ended; for ``idle_ms`` see ``add_job``."""
+    def end_job(self, now_ms: float, job: int, arrival_ms: float, idle_ms: float = 0.0) -> None:
+        """Stop counting a job that has ended; for ``idle_ms`` see ``settle``."""
         self._count(now_ms, idle_ms)
         self._live -= {job}
         self._num_ended += 1
         if not self._all_jobs and job not in self._seen:
             self._cost_ms -= self._cost_of(max(arrival_ms, self._step_ms), now_ms, (job,))
 
-    def step(self, now_ms: float) -> float:
-        """Return the reward since the last step."""
+    def step(self, now_ms: float, idle_ms: float = 0.0) -> float:
+        """Return the reward since the last step; for ``idle_ms`` see ``settle``."""
         if now_ms == self._step_ms and not self._cost_ms:
             self._seen = self._live
             return -0.0
-        self._count(now_ms)
+        self._count(now_ms, idle_ms)
         cost_ms = self._cost_ms
         if self._is_elapsed_time:  # rounding: the sum of the parts is not exactly the whole
             cost_ms = self._cost_of(self._step_ms, now_ms, self._live)
@@ -82,7 +78,7 @@ class RewardMeter:
         self._seen = self._live
         return -cost_ms / self._scale_ms
 
-    def _count(self, now_ms: float, idle_ms: float | None = None) -> None:
+    def _count(self, now_ms: float, idle_ms: float) -> None:
         """Add the cost from the last count until now."""
         if now_ms > self._counted_ms:
             self._cost_ms += self._cost_of(self._counted_ms, now_ms, self._live)

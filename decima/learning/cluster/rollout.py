@@ -249,7 +249,8 @@ class Episode:
 
     def decide(self, decision: Decision | None) -> None:
         """Carry out a decision, and add its reward to the last sample."""
-        reward = self.cluster.decide(decision)
+        self.cluster.decide(decision)
+        reward = self.cluster.reward()
         self.num_decisions += 1
         if self.rewards:
             self.rewards[-1] += reward

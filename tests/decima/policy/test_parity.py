@@ -132,7 +132,8 @@ def _decision(policy: Policy, featurizer: Featurizer, cluster: Cluster, tie: int
     if not (graph.high > graph.low).any():
         content |= {"job": None, "stage": None}
         content["num_executors"] = content["num_committed"] = observation.offered
-        return {**content, "reward": cluster.decide(None)}
+        cluster.decide(None)
+        return {**content, "reward": cluster.reward()}
     with torch.no_grad():
         stages, limits = policy.probabilities(graph)
     node = likeliest(stages.numpy(), tie)
@@ -147,10 +148,11 @@ def _decision(policy: Policy, featurizer: Featurizer, cluster: Cluster, tie: int
         observation.offered,
         int(observation.unclaimed_tasks[place]),
     )
+    cluster.decide(Decision(place, limit))
     return {
         **content, "job": names[place][0], "stage": names[place][1], "node_order": names,
         "stage_probabilities": of_stages.tolist(), "limit_probabilities": of_limits.tolist(), "limit": limit,
-        "reward": cluster.decide(Decision(place, limit)),
+        "reward": cluster.reward(),
     }  # fmt: skip
 
 

@@ -106,7 +106,8 @@ def finish(
     rewards = []
     while not cluster.done:
         observation = cluster.observe()
-        rewards.append(cluster.decide(decide(observation) if observation.num_schedulable else None))
+        cluster.decide(decide(observation) if observation.num_schedulable else None)
+        rewards.append(cluster.reward())
     return cluster.record(), rewards
 
 

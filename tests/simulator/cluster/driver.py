@@ -12,7 +12,16 @@ import numpy as np
 from hypothesis import assume
 from numpy.typing import NDArray
 
-from simulator import BaseCluster, Cluster, ClusterConfig, EpisodeRecord, Observation, ReferenceCluster, SchedulingError
+from simulator import (
+    BaseCluster,
+    Cluster,
+    ClusterConfig,
+    Decision,
+    EpisodeRecord,
+    Observation,
+    ReferenceCluster,
+    SchedulingError,
+)
 from simulator.cluster.parity import commit
 from workloads.arrivals import JobSequence
 
@@ -67,7 +76,15 @@ class Both(BaseCluster):
         return record
 
     #: The engines themselves advance time.
-    _step = _offer_free = _is_wanted = lambda self: None
+    _step = _offer_free = _is_wanted = _num_job_changes = lambda self: None
+
+    def _job_changes(self, first: int, end: int) -> list[tuple[int, float, float]]:
+        raise NotImplementedError
+
+    def reward(self) -> float:
+        mine, theirs = self.engine.reward(), self.reference.reward()
+        assert mine == theirs
+        return mine
 
     def _idle_ms(self) -> float:
         return self.engine._idle_ms()
@@ -75,12 +92,17 @@ class Both(BaseCluster):
     def _build_observation(self) -> Observation:
         return self.engine.snapshot()
 
-    def _commit(self, target: tuple[int, int] | None, count: int) -> float:
-        rewards: list[float] = []
+    def _commit(self, target: tuple[int, int] | None, count: int) -> None:
         errors: list[SchedulingError] = []
         for cluster in (self.engine, self.reference):
             try:
-                rewards.append(cluster.decide(None) if target is None else commit(cluster, *target, count)[0])
+                if target is None:
+                    cluster.decide(None)
+                else:
+                    observation = cluster.observe()
+                    job = int(np.flatnonzero(observation.job_id == target[0])[0])
+                    row = observation.stages_of(job).start + target[1]
+                    cluster.decide(Decision(row, observation.held(job) + count))
             except SchedulingError as error:
                 errors.append(error)
         if errors:
@@ -88,8 +110,6 @@ class Both(BaseCluster):
         self._compare()
         if errors:
             raise errors[0]
-        assert rewards[0] == rewards[1]
-        return rewards[0]
 
     def _compare(self) -> None:
         names = ["done", "offered", "last_call", *(("acting", "source") if self.engine.offered else ())]
@@ -155,7 +175,8 @@ class Driver:
         cluster, observation = self.cluster, self.cluster.observe().copy()
         choice = np.flatnonzero(observation.schedulable)
         if not choice.size or (self.random.random() < self.idle and not cluster.last_call):
-            self.rewards.append(cluster.decide(None))
+            cluster.decide(None)
+            self.rewards.append(cluster.reward())
             return
         place = int(self.random.choice(choice))
         job, offered, now = int(observation.stage_job[place]), observation.offered, cluster.clock.now
@@ -166,7 +187,8 @@ class Driver:
         if count <= offered and self.random.random() < 0.3:
             self.rewards.append(commit(cluster, int(observation.job_id[job]), stage, count)[0])
         else:
-            self.rewards.append(cluster.decide((place, held + count)))
+            cluster.decide((place, held + count))
+            self.rewards.append(cluster.reward())
         if committed < offered and not self.config.knowledge.task_count_error:
             assert (cluster.offered, cluster.clock.now) == (offered - committed, now)
             assert self.rewards[-1] == 0.0

@@ -164,7 +164,10 @@ def test_episodes_wait_in_vain_and_large_clusters_end() -> None:
     # Executor 1 departs for job 0 at 55 ms; executor 0 takes the last task before executor 1 arrives at 105 ms.
     profiles = job(stage(3, 10.0)), job(stage(1, 5.0))
     subject = cluster(2, *profiles, moving_delay_ms=50.0, reward="makespan", reward_scale_ms=1.0)
-    rewards = [subject.decide(Decision(0, 1)), subject.decide(Decision(1, 1))]
+    rewards = []
+    for decision in (Decision(0, 1), Decision(1, 1)):
+        subject.decide(decision)
+        rewards.append(subject.reward())
     record, more = finish(subject)
     assert record.completion_ms.tolist() == [80.0, 55.0]
     assert record.moves()["depart_ms"].tolist() == [0.0, 0.0, 55.0]

@@ -128,7 +128,8 @@ def test_sums_with_carbon_and_emissions_of_forks() -> None:
     scheduler.reset(config)
     before = 0.0
     for _ in range(20):
-        before += cluster.decide(scheduler.decide(cluster.observe()))
+        cluster.decide(scheduler.decide(cluster.observe()))
+        before += cluster.reward()
     for each in (cluster.fork(), cluster):
         record, rewards = finish(each, scheduler.decide)
         assert -before - sum(rewards) == pytest.approx(EpisodeMetrics(record).carbon, rel=1e-9)
