@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simulator.cluster.metrics import EpisodeMetrics
-
 if TYPE_CHECKING:
     import pandas as pd
 
+    from simulator.cluster.metrics import EpisodeMetrics
     from simulator.cluster.record import EpisodeRecord
 
 __all__ = [
@@ -240,6 +239,8 @@ def measure(record: EpisodeRecord, without: Container[str] = ()) -> dict[str, fl
     Args:
         without: columns to leave out, such as ``RELATIVE``.
     """
+    from simulator.cluster.metrics import EpisodeMetrics  # tables of results need no episodes
+
     episode = EpisodeMetrics(record)
     return {name: metric.of(episode) for name, metric in METRICS.items() if name not in without}
 

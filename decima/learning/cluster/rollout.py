@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.files import make_actor
 from decima.policy.scheduler import Featurizer, NetworkChoice
-from decima.policy.together import choose_together
 from decima.registry import make_scheduler
 from decima.settings import ENDS, RUN_SEEDS, WARM_UPS
 from simulator.cluster.episode import make_cluster
@@ -288,6 +287,8 @@ def roll_out(policy: Actor | Policy, episodes: Sequence[Episode]) -> Trajectorie
         for episode in episodes:
             episode.run(policy)
         return gather(policy.config, episodes)
+    from decima.policy.together import choose_together  # networks that are not compiled
+
     for episode in episodes:
         episode.draw()
     while running := [episode for episode in episodes if not episode.cluster.done]:

@@ -16,7 +16,6 @@ from decima.evaluation.tuning import best_for_all, objective_ms, sweep_ms
 from decima.evaluation.variants import ALPHAS, HINDSIGHT, weighted_fair
 from decima.policy.files import make_actor
 from decima.policy.scheduler import NeuralScheduler
-from decima.policy.together import run_together
 from simulator.cluster.episode import make_cluster, run_episode
 from workloads.errors import NotFiniteError
 
@@ -49,6 +48,8 @@ def evaluate_policy(
         scheduler = NeuralScheduler(policy)
         records = [run_episode(*setup, scheduler) for setup in setups]
     else:
+        from decima.policy.together import run_together  # networks that are not compiled
+
         clusters = [make_cluster(*setup) for setup in setups]
         run_together(policy, clusters)
         records = [cluster.record() for cluster in clusters]
