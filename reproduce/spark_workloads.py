@@ -63,21 +63,19 @@ class Served(NamedTuple):
         policy: scheduler of the service.
         knows: whether the history contains the kind of the batch; otherwise only the other kinds, from which the
             service estimates task times.
-        look: scheduler with the colour in the picture.
     """
 
     policy: str
     knows: bool
-    look: str
 
 
 #: Way to schedule -> service; None: Spark itself.
 WAYS = {
     FIFO: None,
     FAIR: None,
-    "srpt-tuned": Served("srpt-tuned", True, "srpt-tuned"),
-    "decima": Served("decima", True, "decima"),
-    "decima, no history": Served("decima", False, "decima:tpch-batch"),
+    "srpt-tuned": Served("srpt-tuned", True),
+    "decima": Served("decima", True),
+    "decima, no history": Served("decima", False),
 }
 
 
@@ -289,24 +287,25 @@ def change(mean_s: pd.DataFrame, way: str, other: str) -> tuple[float, float]:
 
 
 def plot(parts: Mapping[str, pd.DataFrame]) -> Figure:
-    """Draw the changes of each way from FAIR: a point for each batch, and the mean with its interval, by kind."""
+    """Draw the changes of each way from FAIR by kind: the mean with its interval, and a point for each batch."""
     figure, axes = new_axes(9, 4)
     ways = [way for way in WAYS if way != FAIR]
-    looks = dict(
-        zip(
-            ways,
-            styles(served.look if (served := WAYS[way]) else "fifo" for way in ways).values(),
-            strict=True,
-        )
-    )
+    names = {way: served.policy if (served := WAYS[way]) else "fifo" for way in ways}
+    looks = styles(names.values())
     for group, mean_s in enumerate(parts.values()):
         for place, way in enumerate(ways):
             at = group * (len(ways) + 1) + place
             mean, half_width = change(mean_s, way, FAIR)
-            color = looks[way]["color"]
-            label = way if group == 0 else None
+            served, color = WAYS[way], looks[names[way]]["color"]
             axes.bar(
-                at, 100 * mean, yerr=100 * np.nan_to_num(half_width), color=color, alpha=0.5, label=label
+                at,
+                100 * mean,
+                yerr=100 * np.nan_to_num(half_width),
+                color=color,
+                alpha=0.5,
+                hatch="//" if served and not served.knows else None,
+                edgecolor="white",
+                label=way if group == 0 else None,
             )
             axes.plot([at] * len(mean_s), 100 * (mean_s[way] / mean_s[FAIR] - 1), ".", color=color)
     middles = [group * (len(ways) + 1) + (len(ways) - 1) / 2 for group in range(len(parts))]
