@@ -30,7 +30,7 @@ from functools import partial
 from typing import Any
 
 from decima.service.inputs import Inputs
-from decima.service.jobs import LiveJob, estimated_profile
+from decima.service.jobs import LiveJob, Prediction, estimated_profile
 from decima.service.protocol import JobMessage, StateMessage
 from decima.service.server import listen, logging_to, warm_up
 from decima.service.service import Connected, ServeError, Service, Watcher, notify, one_line
@@ -214,7 +214,7 @@ class Repeater:
 def _pack(job: LiveJob) -> tuple[object, ...]:
     """Return the attributes of a live job that watchers need, without estimates, which are large."""
     return (
-        *(job.message.id, job.number, job.arrival_ms, job.recognised, job.predicted_ms, job.profile.parents),
+        *(job.message.id, job.number, job.arrival_ms, job.recognised, job.prediction, job.profile.parents),
         job.ids,
         *(job.tasks, job.pending, job.running, job.done, job.ready, job.complete),
     )
@@ -226,16 +226,14 @@ def _unpack(
     number: int,
     arrival_ms: float,
     recognised: bool,
-    predicted_ms: tuple[float, float, float] | None,
+    prediction: Prediction | None,
     parents: tuple[tuple[int, ...], ...],
     ids: list[int | None],
     *lists: list[Any],
 ) -> LiveJob:
     edges = tuple((parent, stage) for stage, of_stage in enumerate(parents) for parent in of_stage)
     profile = estimated_profile((1,) * len(parents), edges)
-    job = LiveJob(
-        messages[identifier], number, arrival_ms, profile, recognised, ids, predicted_ms=predicted_ms
-    )
+    job = LiveJob(messages[identifier], number, arrival_ms, profile, recognised, ids, prediction=prediction)
     job.tasks, job.pending, job.running, job.done, job.ready, job.complete = lists
     return job
 

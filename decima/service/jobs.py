@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import zip_longest
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +24,13 @@ from decima.service.protocol import Exchange, JobMessage, StateMessage
 from simulator.cluster.alone import known_profile
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.engine.posterior import posterior, records
-from simulator.cluster.estimates import Estimate, from_history, without_history
+from simulator.cluster.estimates import Estimate, from_history, has_plan, without_history
 from workloads.arrivals import WorkPrior
 from workloads.errors import DecimaError
 from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
 from workloads.spark.plans import short_names
 
-__all__ = ["LiveJob", "QuestionError", "TrackedJobs", "check_question", "estimated_profile"]
+__all__ = ["LiveJob", "Prediction", "QuestionError", "TrackedJobs", "check_question", "estimated_profile"]
 
 #: Jobs that arrive within this time after a batch's first job belong to the batch, ms: threads submit in sequence.
 TOGETHER_MS = 1000.0
@@ -46,6 +47,21 @@ MOST_STAGES, MOST_SLOTS = 5_000, 20_000
 
 class QuestionError(DecimaError, ValueError):
     """A well-formed question that is inconsistent or too large. The message is one line."""
+
+
+class Prediction(NamedTuple):
+    """Work (executor time) of a job without history, predicted before any of its tasks has finished.
+
+    Attributes:
+        source: ``plan`` if operators or sizes of inputs of its stages are known besides its DAG.
+        work_ms: median of the work, ms.
+        low_ms, high_ms: ends of the interval that contains the work with a probability of 50 %, ms.
+    """
+
+    source: Literal["DAG", "plan"]
+    work_ms: float
+    low_ms: float
+    high_ms: float
 
 
 @dataclass(eq=False, slots=True)
@@ -74,8 +90,7 @@ class LiveJob:
         belief: ``BELIEF`` [1], posterior of the job.
         rows: ``ESTIMATE`` [stages], posterior of the stages.
         first_work_ms: estimated work at arrival, ms.
-        predicted_ms: median and both ends of the 50 % interval of the job's work before any observation, ms, if it is
-            estimated from its DAG and plan; else None.
+        prediction: prediction before any observation, if the job is estimated from its DAG and plan; else None.
     """
 
     message: JobMessage
@@ -100,7 +115,7 @@ class LiveJob:
     belief: NDArray[np.void] = field(init=False)
     rows: NDArray[np.void] = field(init=False)
     first_work_ms: float = math.nan
-    predicted_ms: tuple[float, float, float] | None = None
+    prediction: Prediction | None = None
 
 
 class TrackedJobs:
@@ -221,9 +236,10 @@ class TrackedJobs:
             job.estimate = without_history(
                 profile, self._prior, self._history.typical, self._history.predictor
             )
-        job.predicted_ms = None
+        job.prediction = None
         if job.estimate.is_predicted:
-            job.predicted_ms = job.estimate.first_work_ms, *job.estimate.work_interval_ms()
+            source: Literal["DAG", "plan"] = "plan" if has_plan(profile) else "DAG"
+            job.prediction = Prediction(source, job.estimate.first_work_ms, *job.estimate.work_interval_ms())
         job.belief, job.rows = records(job.estimate)
         if math.isnan(job.first_work_ms):
             job.first_work_ms = job.estimate.first_work_ms

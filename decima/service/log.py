@@ -22,6 +22,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from decima.service.jobs import Prediction
 from decima.service.protocol import Answer, ExecutorMessage, JobMessage, Missed
 from decima.service.service import Connected, ServeError, Watcher, first_error, one_line
 from workloads.errors import DecimaError
@@ -254,7 +255,7 @@ class DecisionLog(Watcher):
         self._drivers: dict[int, Welcomed] = {}
         #: Executors and jobs of each driver's last question in the log; missing: the next question is whole.
         self._last: dict[int, tuple[tuple[ExecutorMessage, ...], dict[str, JobMessage]]] = {}
-        self._predicted: dict[int, dict[str, tuple[float, float, float]]] = {}
+        self._predictions: dict[int, dict[str, Prediction]] = {}
         self._handle: int | None = None
         self._size = 0
         self._is_cut = self._has_begun = False
@@ -317,9 +318,9 @@ class DecisionLog(Watcher):
             self._lose(1)
             return
         ids = [job.message.id for job in decided.jobs]
-        before = self._predicted.get(driver.number, {})
-        predicted = {job.message.id: job.predicted_ms for job in decided.jobs if job.predicted_ms is not None}
-        self._predicted[driver.number] = predicted
+        before = self._predictions.get(driver.number, {})
+        predictions = {job.message.id: job.prediction for job in decided.jobs if job.prediction is not None}
+        self._predictions[driver.number] = predictions
         self.write(
             Answered.model_construct(
                 driver=driver.number,
@@ -339,9 +340,9 @@ class DecisionLog(Watcher):
                 policy_ms=round(decided.policy_ms, 3),
                 failure=decided.failure or None,
                 estimates=tuple(
-                    _estimated(job.message, *job.predicted_ms)
-                    for job in decided.jobs
-                    if job.predicted_ms is not None and before.get(job.message.id) != job.predicted_ms
+                    Estimated.model_construct(job=job, **prediction._asdict())
+                    for job, prediction in predictions.items()
+                    if before.get(job) != prediction
                 )
                 or None,
             )
@@ -355,7 +356,7 @@ class DecisionLog(Watcher):
     def left(self, driver: Connected) -> None:
         """Write that a driver has disconnected."""
         self.write(Left(driver=driver.number, time_ms=_now_ms()))
-        for by_driver in (self._drivers, self._last, self._predicted):
+        for by_driver in (self._drivers, self._last, self._predictions):
             by_driver.pop(driver.number, None)
         self._awaits_answer = False
         self._reopen_if_due()
@@ -438,7 +439,7 @@ class DecisionLog(Watcher):
         """Write the whole state with the next lines."""
         self._has_begun = False
         self._last.clear()
-        self._predicted.clear()
+        self._predictions.clear()
 
     def _begin_again_if_truncated(self) -> None:
         if self._handle is not None and self._is_regular:
@@ -529,14 +530,6 @@ def _condition_of(path: Path) -> Literal["continuable", "cut", "foreign"]:
         raise ServeError(f"cannot read {path}: {error.strerror}") from None
     except ValidationError:
         return "foreign"
-
-
-def _estimated(job: JobMessage, work_ms: float, low_ms: float, high_ms: float) -> Estimated:
-    has_plan = any(stage.operators or stage.input_bytes is not None for stage in job.stages)
-    source = "plan" if has_plan else "DAG"
-    return Estimated.model_construct(
-        job=job.id, source=source, work_ms=work_ms, low_ms=low_ms, high_ms=high_ms
-    )
 
 
 def _rename(path: Path, suffix: str = "") -> Path:

@@ -92,14 +92,15 @@ def test_service_and_simulator_predict_the_same(
         np.testing.assert_array_equal(job.estimate.task_ms, estimate.task_ms)
         for name in ("log_work", "job_var", "stage_var"):
             assert getattr(job.estimate, name) == getattr(estimate, name)
-        assert job.predicted_ms == (estimate.first_work_ms, *estimate.work_interval_ms())
+        assert job.prediction is not None
+        assert job.prediction[1:] == (estimate.first_work_ms, *estimate.work_interval_ms())
 
 
 def test_an_interval_contains_the_work_of_half_of_the_jobs(history: History) -> None:
     jobs = tracked(history, *(a_message(profile, None) for profile in NEW))
     for job in jobs:
-        assert job.predicted_ms is not None
-        work_ms, low_ms, high_ms = job.predicted_ms
+        assert job.prediction is not None
+        _, work_ms, low_ms, high_ms = job.prediction
         assert 0 < low_ms < work_ms < high_ms
         assert low_ms * high_ms == pytest.approx(work_ms**2)
         wider = job.estimate.work_interval_ms(90)
@@ -143,17 +144,17 @@ def test_a_job_whose_plan_changes_is_estimated_anew(history: History) -> None:
         [job] = live.update(a_state(seq, a_job("new", *stages, name="new"), having=executors(4)))
         return job
 
-    first = update(1, scan).predicted_ms
+    first = update(1, scan).prediction
     assert first is not None
-    assert update(2, scan.model_copy(update={"running": 5, "pending": 95})).predicted_ms == first
+    assert update(2, scan.model_copy(update={"running": 5, "pending": 95})).prediction == first
     join = a_stage(1, "waiting", tasks=200, parents=(0,))
     job = update(3, scan.model_copy(update={"done": 50, "pending": 50, "mean_ms": 77.0}), join)
-    assert job.predicted_ms != first
+    assert job.prediction != first
     alone = tracked(history, a_job("new", scan, join, name="new"))[0]
-    assert job.predicted_ms == alone.predicted_ms
+    assert job.prediction == alone.prediction
     assert job.mean_ms[0] == pytest.approx(77.0, rel=0.05)  # finished tasks still count
     coalesced = update(4, scan, join.model_copy(update={"tasks": 20, "pending": 20}))
-    assert coalesced.predicted_ms != alone.predicted_ms
+    assert coalesced.prediction != alone.prediction
 
 
 def test_bytes_and_operators_of_the_history_do_not_count_if_a_driver_reports_none(
@@ -162,7 +163,7 @@ def test_bytes_and_operators_of_the_history_do_not_count_if_a_driver_reports_non
     with_plans = History.of(Workload(WITH_PLANS))
     for new in NEW:
         [expected], [job] = tracked(history, a_message(new, None)), tracked(with_plans, a_message(new, None))
-        assert job.predicted_ms == expected.predicted_ms
+        assert job.prediction == expected.prediction
 
 
 @cases(("execution", "name"), ("static", "joined"), ("static", "words"), ("adaptive", "joined"))
@@ -187,16 +188,23 @@ def test_a_job_whose_operators_become_known_is_estimated_anew(few_trees: None) -
     unknown = tuple(stage.model_copy(update={"operators": (), "input_bytes": None}) for stage in message.stages)
     plain = message.model_copy(update={"stages": unknown})
     first, second = (
-        live.update(a_state(seq, job, having=executors(4)))[0].predicted_ms for seq, job in enumerate((plain, message))
+        live.update(a_state(seq, job, having=executors(4)))[0].prediction for seq, job in enumerate((plain, message))
     )
     [expected] = tracked(history, message)
-    assert first != second == expected.predicted_ms
+    assert first != second == expected.prediction
+    assert first is not None
+    assert second is not None
+    assert (first.source, second.source) == ("DAG", "plan")
+    reads_nothing = a_job("new", unknown[0].model_copy(update={"input_bytes": 0, "parents": ()}))
+    [job] = tracked(history, reads_nothing)
+    assert job.prediction is not None
+    assert job.prediction.source == "DAG"
 
 
 def test_without_a_predictor_jobs_have_typical_times() -> None:
     [job] = tracked(History.of(Workload(PAST), "typical"), a_message(NEW[0], None))
     assert not job.estimate.is_predicted
-    assert job.predicted_ms is None
+    assert job.prediction is None
     assert len(set(job.mean_ms)) == 1
 
 
@@ -256,7 +264,7 @@ def test_the_log_says_what_was_estimated_from_a_dag(history: History, tmp_path: 
     assert first.job == second.job == new.id
     assert first.source == second.source == "DAG"
     [job] = tracked(history, new)
-    assert job.predicted_ms == (first.work_ms, first.low_ms, first.high_ms)
+    assert job.prediction == (first.source, first.work_ms, first.low_ms, first.high_ms)
     assert first != second
 
 
@@ -264,5 +272,5 @@ def test_watchers_in_another_process_receive_estimates(history: History) -> None
     new = a_message(NEW[0], None)
     [job] = tracked(history, new)
     received = _unpack({new.id: new}, *pickle.loads(pickle.dumps(_pack(job))))
-    assert received.predicted_ms == job.predicted_ms
+    assert received.prediction == job.prediction
     assert received.tasks == job.tasks
