@@ -74,9 +74,9 @@ decima.run_episode(decima.ClusterConfig(num_executors=4), jobs, decima.make_sche
 
 @cases(
     "program, num_modules, num_lines",
-    (EPISODE.format("fair"), 45, 7_450),
-    (EPISODE.format("decima:embedded-batch"), 62, 11_100),
-    ("decima.compare('fifo,fair', seeds=1, jobs=2, executors=5)", 66, 10_700),
+    (EPISODE.format("fair"), 42, 7_050),
+    (EPISODE.format("decima:embedded-batch"), 59, 10_600),
+    ("decima.compare('fifo,fair', seeds=1, jobs=2, executors=5)", 65, 10_500),
 )
 def test_a_program_imports_what_it_needs(program: str, num_modules: int, num_lines: int, tmp_path: Path) -> None:
     modules = imported_by(program, tmp_path)

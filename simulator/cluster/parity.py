@@ -175,6 +175,8 @@ def commit(cluster: BaseCluster, job: int, stage: int, count: int) -> tuple[floa
     if not 0 <= stage < stages.stop - stages.start:
         raise SchedulingError(f"there is no stage {stage} of job {job}")
     row = stages.start + stage
+    if not observation.schedulable[row]:
+        raise SchedulingError(f"stage {stage} of job {job} is not schedulable")
     unclaimed = int(observation.unclaimed_tasks[row])
     cluster.decide(Decision(row, observation.held(jobs[0]) + count))
     return cluster.reward(), min(count, unclaimed)

@@ -76,7 +76,7 @@ def test_a_decision_that_cannot_be_carried_out_is_refused_and_changes_nothing(de
     (0, 0, 0, "0 executors requested, 3 offered"),
     (0, 0, -1, "-1 executors requested, 3 offered"),
     (0, 0, 4, "4 executors requested, 3 offered"),
-    (0, 1, 1, "stage 1 is not schedulable"),
+    (0, 1, 1, "stage 1 of job 0 is not schedulable"),
     (1, 0, 1, "job 1 is not in the system"),
 )
 def test_a_commitment_that_cannot_be_made_is_refused_and_changes_nothing(
