@@ -1,11 +1,10 @@
-"""Training settings in YAML files: read, override, validate and describe them; settings that all trainings share.
+"""Training settings in YAML files: read, override and validate them; settings that all trainings share.
 
 Trainings on clusters and on grids share settings (``RunConfig``), random seeds and progress callbacks.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -58,7 +57,7 @@ __all__ = [
     "Weight",
     "Whole",
     "check_overrides",
-    "describe_settings",
+    "declared_class",
     "described",
     "first_problem",
     "parse_settings",
@@ -205,8 +204,8 @@ def _all_keys(model: type[BaseModel]) -> Iterator[str]:
     """Yield all settings as dotted keys, sections included."""
     for name, field in model.model_fields.items():
         yield name
-        if _declared_class(field) is not None:
-            yield from (f"{name}.{key}" for key in quantities(_declared_class(field)))
+        if declared_class(field) is not None:
+            yield from (f"{name}.{key}" for key in quantities(declared_class(field)))
             continue
         inner: list[type[BaseModel]] = [
             kind for kind in _kinds(field.annotation) if isinstance(kind, type) and issubclass(kind, Section)
@@ -217,7 +216,7 @@ def _all_keys(model: type[BaseModel]) -> Iterator[str]:
             yield from (f"{name}.{key}" for key in _all_keys(kind))
 
 
-def _declared_class(field: FieldInfo) -> Any:
+def declared_class(field: FieldInfo) -> Any:
     """Return the declared class of a section; None for other settings."""
     return field.annotation if any(isinstance(each, Outside) for each in field.metadata) else None
 
@@ -231,40 +230,6 @@ class Recipes:
     def names(self) -> list[str]:
         """Return the names of the recipes, sorted."""
         return sorted(path.name.removesuffix(".yaml") for path in self.folder.iterdir())
-
-
-def describe_settings(model: type[Section], given: Section | None = None) -> list[tuple[str, str, str]]:
-    """List all settings as tuples: dotted key, value in YAML, meaning.
-
-    Args:
-        model: class of the settings.
-        given: settings to show; default values where it or a section of it is None.
-    """
-    return list(_described(model, "", None if given is None else given.model_dump(mode="json")))
-
-
-def _described(
-    section: type[BaseModel], prefix: str, given: Mapping[str, Any] | None
-) -> Iterator[tuple[str, str, str]]:
-    for name, field in section.model_fields.items():
-        if (declared := _declared_class(field)) is not None:
-            values = to_outside(field.default) if given is None else given[name]
-            yield f"{prefix}{name}", "", ((declared.__doc__ or "").partition("\n")[0])
-            for key, quantity in quantities(declared).items():
-                yield f"{prefix}{name}.{key}", json.dumps(values[key]), str(quantity.field.description)
-            continue
-        inner = [
-            kind
-            for kind in (field.annotation, *get_args(field.annotation))
-            if isinstance(kind, type) and issubclass(kind, Section)
-        ]
-        if not inner:
-            value = field.default if given is None else given[name]
-            yield f"{prefix}{name}", json.dumps(value), str(field.description)
-            continue
-        is_out = (field.default if given is None else given[name]) is None
-        yield f"{prefix}{name}", "null" if is_out else "", " ".join((inner[0].__doc__ or "").split())
-        yield from _described(inner[0], f"{prefix}{name}.", None if is_out or given is None else given[name])
 
 
 def read_settings(

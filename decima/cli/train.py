@@ -203,7 +203,7 @@ def _change_text(result: TrainingResult[TrainingConfig], name: str) -> str:
 
 
 def _grid_table(result: TrainingResult[TrainingConfig]) -> Table:
-    from decima.learning.cluster.settings import by_cell
+    from decima.learning.cluster.randomised import by_cell, validation_settings
     from decima.learning.metrics import objective_title
     from decima.show.tables import table_of
 
@@ -213,7 +213,8 @@ def _grid_table(result: TrainingResult[TrainingConfig]) -> Table:
     title = f"{validation.cells} settings, {validation.sequences} sequences each: {what}, s"
     names = (validation.against, "decima")
     reference, learned = (by_cell(result.results[name], validation.cells) / 1000 for name in names)
-    rows = zip(settings.cells(validation.cells), reference, learned, learned / reference - 1, strict=True)
+    cells = validation_settings(settings, validation.cells)
+    rows = zip(cells, reference, learned, learned / reference - 1, strict=True)
     return table_of(title, ("Setting", *names, "Change"), rows, (".2f", ".2f", "+.1%"))
 
 
@@ -262,7 +263,7 @@ def explain(settings: Section, source: object, metrics: Mapping[str, str]) -> No
     """Print all settings with their values in a file or recipe, and all metrics."""
     from rich.table import Table
 
-    from decima.settings import describe_settings
+    from decima.cli.settings_table import describe_settings
 
     console = make_console()
     for headings, rows in (

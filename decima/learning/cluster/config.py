@@ -17,7 +17,7 @@ from pydantic import model_validator
 
 from decima.evaluation.conditions import CompareError, Conditions
 from decima.learning.cluster import sections
-from decima.learning.cluster.settings import DRAWN, SettingsConditions, SettingsSection
+from decima.learning.cluster.settings import DRAWN, SettingsSection
 from decima.settings import (
     CLONING_OFFSET,
     RUN_SEEDS,
@@ -139,6 +139,8 @@ class TrainingConfig(RunConfig):
 
     def _conditions(self) -> Conditions:
         if self.settings is not None:
+            from decima.learning.cluster.randomised import SettingsConditions
+
             sources = self.settings.read()
             return SettingsConditions(
                 workload=next(iter(sources.values())),

@@ -32,7 +32,6 @@ from decima.learning.cluster.rollout import (
     record_sequence,
     roll_out_plans,
 )
-from decima.learning.cluster.settings import by_cell
 from decima.learning.cluster.validation import (
     evaluate_weights,
     reference_results,
@@ -325,6 +324,8 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
         settings = self.config.settings
         if settings is None:
             return described
+        from decima.learning.cluster.randomised import by_cell, validation_settings
+
         means_s = {name: by_cell(values, validation.cells) / 1000 for name, values in results.items()}
         changes = self._changes(results[self.NAME], results)
         return described | {
@@ -337,7 +338,7 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
                     "results": {name: float(mean_s[cell]) for name, mean_s in means_s.items()},
                     "change": changes[cell].mean,
                 }
-                for cell, setting in enumerate(settings.cells(validation.cells))
+                for cell, setting in enumerate(validation_settings(settings, validation.cells))
             ],
         }
 

@@ -19,6 +19,7 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from decima.cli.main import cli
+from decima.cli.settings_table import describe_settings
 from decima.cli.train import _grid_table, _table
 from decima.evaluation.metrics import mean_interval
 from decima.learning import DeepRMConfig, TrainingConfig, read_config
@@ -26,7 +27,6 @@ from decima.learning.cluster import train as cluster_train
 from decima.learning.cluster.clone import clone_epochs
 from decima.learning.metrics import CLUSTER_METRICS, GRID_METRICS, TrainingResult, read_metrics
 from decima.policy.files import read_about
-from decima.settings import describe_settings
 from decima.show.tables import interval_text
 from tests.cases import cases
 from tests.decima.cli.commands import assert_one_line_error, succeeded

@@ -13,6 +13,7 @@ from scipy import stats
 from decima.evaluation.fit import evaluation_setting, misfits, out_of_distribution
 from decima.learning import ClusterTraining, TrainingConfig, read_config, read_metrics
 from decima.learning.cluster.advantages import Advantages, relative_scale
+from decima.learning.cluster.randomised import SettingsConditions, draw_setting, validation_settings
 from decima.learning.cluster.rollout import (
     NUM_LOADS,
     Episode,
@@ -22,7 +23,7 @@ from decima.learning.cluster.rollout import (
     record_scheduler,
     start_episodes,
 )
-from decima.learning.cluster.settings import SettingsConditions, SettingsSection
+from decima.learning.cluster.settings import SettingsSection
 from decima.learning.loop import CARD
 from decima.policy import Policy, read_about, read_trained_on
 from decima.registry import make_scheduler
@@ -85,8 +86,8 @@ def conditions(settings: SettingsSection = MANY) -> SettingsConditions:
 
 
 def test_a_seed_names_a_setting_within_the_bounds() -> None:
-    drawn = [MANY.draw(seed) for seed in range(400)]
-    assert drawn == [MANY.draw(seed) for seed in range(400)]
+    drawn = [draw_setting(MANY, seed) for seed in range(400)]
+    assert drawn == [draw_setting(MANY, seed) for seed in range(400)]
     executors = np.array([each.cluster.num_executors for each in drawn])
     assert executors.min() >= 5
     assert executors.max() <= 200
@@ -126,8 +127,8 @@ def test_a_seed_names_a_setting_within_the_bounds() -> None:
 def test_draws_patterns_and_batches() -> None:
     other = MANY.model_copy(update={"moving_delay": 3.0})
     for seed in range(5):
-        drawn = MANY.draw(seed)
-        assert replace(drawn, cluster=replace(drawn.cluster, moving_delay_ms=3000.0)) == other.draw(seed)
+        drawn = draw_setting(MANY, seed)
+        assert replace(drawn, cluster=replace(drawn.cluster, moving_delay_ms=3000.0)) == draw_setting(other, seed)
     section = MANY.model_copy(update={"batches": 0.0, "stream_jobs": 20_000.0, "tasks": {"uniform": [0.3, 3]}})
     chosen = conditions(section)
     for seed in range(3):
@@ -189,11 +190,11 @@ def test_batches_and_cells_of_validation() -> None:
     assert config.settings is not None
     assert len(seeds) == 12
     drawn = [chosen.setting(seed) for seed in seeds]
-    assert drawn == [each for each in config.settings.cells(3) for _ in range(4)]
+    assert drawn == [each for each in validation_settings(config.settings, 3) for _ in range(4)]
     assert len({str(each) for each in drawn}) == 3
     more = read_config("general", ["validation.sequences=9", "seed=8"])
     assert more.settings is not None
-    assert more.settings.cells(3) == config.settings.cells(3)
+    assert validation_settings(more.settings, 3) == validation_settings(config.settings, 3)
     assert len({str(chosen.setting(seed)) for seed in config.training_seeds[:20]}) == 20
     assert len({tuple(chosen.sequence(seed).profiles) for seed in seeds}) > 3
 
@@ -294,7 +295,7 @@ def test_a_training_over_settings_can_be_gone_on_with_and_says_how_it_did(tmp_pa
     assert [cell["change"] for cell in about["validation"]["cells"]] == pytest.approx(change.tolist())
     card = (tmp_path / "whole" / CARD).read_text()
     assert config.settings is not None
-    for setting, value in zip(config.settings.cells(3), change, strict=True):
+    for setting, value in zip(validation_settings(config.settings, 3), change, strict=True):
         [line] = [line for line in card.splitlines() if line.startswith(f"| {setting} | ")]
         assert line.endswith(f" | {value:+.1%} |")
     assert "| setting | fair | srpt | decima | change |" in card
