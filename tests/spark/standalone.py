@@ -92,7 +92,7 @@ class Cluster(EventLogs, Standalone):
         }
         self.submit(name, [sys.executable, "-c", PROGRAM, str(self.folder), name, repr(stages)], submit)
 
-    def stop(self, *names: str) -> None:
+    def end(self, *names: str) -> None:
         """Let applications end after their current job."""
         for name in names:
             (self.folder / f"{name}.stop").touch()

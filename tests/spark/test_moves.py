@@ -67,7 +67,7 @@ def test_shares_change_again_and_again(running: Cluster, server: PolicyServer) -
     moves = [server.latest[name].move_ms for name in "AB"]
     print(f"from the request to the first task, ms: {moves}")
     assert all(move is not None and 100 < move < 60_000 for move in moves)
-    running.stop("A", "B")
+    running.end("A", "B")
     for name in "ABC":
         summary = running.summary(name)
         print(name, summary)
@@ -99,7 +99,7 @@ def test_applications_outlive_the_service(running: Cluster, server: PolicyServer
         until(lambda: held(again, "D") == 1 == present(again, "D"))
     finally:
         again.close()
-    running.stop("D", "E")
+    running.end("D", "E")
     for name in "DE":
         summary = running.summary(name)
         assert (summary.failed, summary.repeated, summary.stages_repeated) == (0, 0, 0)
@@ -109,5 +109,5 @@ def test_where_nothing_can_be_moved(running: Cluster, server: PolicyServer) -> N
     """The application runs, and its log has the reason."""
     running.application("F", (2, 50), spark__cores__max=2)
     until(lambda: "the policy cannot move executors: spark.cores.max is set" in running.log("F"))
-    running.stop("F")
+    running.end("F")
     assert running.summary("F").tasks >= 2

@@ -48,7 +48,7 @@ def test_applications_hold_the_quotas_of_their_tenants_and_no_more(tmp_path: Pat
         file.write_text(tenants(etl=2, bi=4))
         service.send_signal(signal.SIGUSR1)
         until(lambda: (held("etl"), held("bi")) == (2, 4))
-        running.stop("etl", "bi")
+        running.end("etl", "bi")
         for name in ("etl", "bi"):
             assert running.most_held(name, killed_ms=math.inf) == 4
             summary = running.summary(name)
