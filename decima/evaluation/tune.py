@@ -23,6 +23,7 @@ from decima.schedulers.parameters import parameters
 from decima.schedulers.srpt_weights import has_effect
 from decima.workers import available_cpus
 from decima.workers.pool import Workers, make_workers, map_in_order
+from simulator.cluster.metrics import EpisodeMetrics
 from workloads.errors import check_one_of
 
 __all__ = ["TunedRule", "scheduler_name", "tune_rule"]
@@ -241,4 +242,4 @@ def _run_item(
     tuned_on, judged_on, metric = shared
     conditions = (judged_on if judging else tuned_on)[name]
     cluster, sequence = conditions.cluster_of(seed), conditions.sequence(seed)
-    return [METRICS[metric].of(run_scheduler(cluster, sequence, spec)) for spec in specs]
+    return [METRICS[metric].of(EpisodeMetrics(run_scheduler(cluster, sequence, spec))) for spec in specs]

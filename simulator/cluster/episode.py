@@ -70,6 +70,7 @@ def run_episode(config: ClusterConfig, sequence: JobSequence, scheduler: Decides
         ConfigError: an argument has a wrong type, or no executor class can run some stage.
         SchedulingError: a decision cannot be carried out, or the episode stalls because all executors stay idle.
     """
+    check_instance(config, ClusterConfig, "config", ConfigError)
     if isinstance(scheduler, type):
         raise ConfigError(f"scheduler must be an object, got the class {scheduler.__name__}: call it")
     if not (callable(getattr(scheduler, "decide", None)) and callable(getattr(scheduler, "reset", None))):

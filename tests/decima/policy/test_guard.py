@@ -29,7 +29,7 @@ def after(*decisions: Decision, parent_ms: float, other: JobProfile, executors: 
 
 def masked(featurizer: Featurizer, seen: Observation) -> Graphs:
     """Return the graph with the choices that the guard leaves; all choices without a guard."""
-    graph, _, (low, high) = featurizer._build(seen)
+    graph, _, (low, high) = featurizer.build(seen)
     return graph._replace(low=low, high=high) if low.size else graph
 
 
