@@ -29,7 +29,7 @@ def run(
     jobs: int = 200,
     seeds: int = 20,
     seed: int = 0,
-    policy: str | None = None,
+    policy: str = "tpch-stream",
     workers: int = 1,
 ) -> Result:
     """Compare schedulers on streams.
@@ -41,7 +41,7 @@ def run(
         jobs: Jobs in a stream.
         seeds: Number of streams.
         seed: Seed of the first stream.
-        policy: Policy file of decima; by default the shipped policy of the most similar setting.
+        policy: Policy of decima: a shipped one or a file.
         workers: Processes.
     """
     runs = decima.compare(

@@ -129,8 +129,8 @@ SPECIALISTS: list[tuple[str, str, dict[str, Any], list[dict[str, Any]]]] = [
         *("embedded-stream", "embedded", {"jobs": 60, "every_s": 4.0}),
         [{"executors": 45}, {"every_s": 4.8}, {"delay_s": 1.6}, {"jobs": 200}],
     ),
-    (*("tpch-stream", "published", {"jobs": 200, "every_s": 25.0}),
-     [{"executors": 45}, {"every_s": 28.0}, {"delay_s": 2.2}]),
+    (*("tpch-stream", "published", {"jobs": 100, "every_s": 16.0}),
+     [{"executors": 45}, {"every_s": 18.0}, {"delay_s": 2.2}, {"jobs": 200}]),
 ]  # fmt: skip
 
 
