@@ -60,7 +60,7 @@ def test_a_specialist_for_executor_classes(published: Workload) -> None:
     classes = replace(stream, cluster=ClusterConfig(executor_classes=FOUR_SIZES))
     assert misfits("packing-tpch", classes) == []
     assert best_fit(classes) is None
-    assert best_fit(here(published, jobs=200, every_s=12.0)) is None
+    assert best_fit(here(published, jobs=200, every_s=9.0)) is None
 
 
 @pytest.mark.parametrize("delay_s", [1, 2, 3, 8, 16])
