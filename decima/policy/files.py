@@ -36,6 +36,8 @@ __all__ = [
 
 VERSION = 1
 HEAD = "policy"
+#: Settings of former versions for a rule inside the network. They had no effect at 0 or false.
+_RULE_WEIGHTS = ("guard", "rule_stage_weight", "rule_limit_weight")
 #: Key of the training distribution in ``about``.
 TRAINED_ON = "trained_on"
 
@@ -153,4 +155,21 @@ def _read(path: Path) -> tuple[PolicyConfig, dict[str, NDArray[Any]]]:
 
 def _head(path: Path, arrays: Mapping[str, NDArray[Any]]) -> tuple[PolicyConfig, dict[str, Any]]:
     config, about = read_head(path, arrays, HEAD, VERSION)
+    _drop_rule(path, config)
     return checked(path, PolicyConfig, config, "policy config"), about
+
+
+def _drop_rule(path: Path, config: dict[str, Any]) -> None:
+    """Remove settings of former versions, in which a network could change the scores of a rule.
+
+    Raises:
+        PolicyFileError: the decisions of this policy depend on the rule.
+    """
+    for name in _RULE_WEIGHTS:
+        if config.pop(name, None):
+            raise PolicyFileError(
+                f"{path}: policy config: {name}: expected a network without a rule inside, which former versions had. "
+                "The rule is a scheduler of its own, such as srpt-tuned"
+            )
+    config.pop("rule", None)
+    config.pop("rule_constants", None)

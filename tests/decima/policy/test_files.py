@@ -203,9 +203,10 @@ DAMAGES: dict[str, tuple[Callable[[Arrays], object], str]] = {
         f"{WRONG_HEAD}: about.by: expected characters, got half a surrogate pair in '\\ud800'",
     ),
     "unknown key": (config(colour="red"), "policy config: colour: unknown key"),
-    "a rule inside, as in early checkouts": (
-        config(rule_limit_weight=6.0),
-        "policy config: rule_limit_weight: unknown key",
+    "guard inside": (config(guard=True), "policy config: guard: expected a network without a rule inside"),
+    "rule inside": (
+        config(rule="srpt", rule_limit_weight=6.0),
+        "policy config: rule_limit_weight: expected a network without a rule inside",
     ),
     "feature of a rule": (
         config(stage_features=[{"name": "rule"}]),
@@ -240,6 +241,12 @@ def test_bad_contents_are_refused(path: Path, name: str) -> None:
     damage, message = DAMAGES[name]
     rewrite(path, damage)
     assert refused(path).startswith(message), refused(path)
+
+
+def test_files_of_former_versions_whose_rule_has_no_effect_are_read(path: Path) -> None:
+    without = {"guard": False, "rule_stage_weight": 0.0, "rule_limit_weight": 0}
+    rewrite(path, config(rule="capped-srpt", rule_constants={"steepness": 2.0}, **without))
+    assert load_actor(path).config == SMALL
 
 
 def test_objects_are_never_unpickled(path: Path, tmp_path: Path) -> None:
