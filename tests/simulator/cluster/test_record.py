@@ -86,8 +86,8 @@ def test_means_and_resources_of_an_episode() -> None:
     assert resources(sized(end_ms=200.0)).index.tolist() == [30.0, 130.0, 150.0, 170.0, 200.0]
     held, needed = 150 * 0.5 + 240 * 1.0, (100 + 120) * 0.25 + 50 * 0.5 + 120 * 1.0
     assert EpisodeMetrics(sized()).fragmentation == pytest.approx({"cpu": 0.5, "memory": 1 - needed / held})
-    nobody = ClusterConfig(executor_classes=(ExecutorClass(2, 1.0, 0.0),))
-    assert math.isnan(EpisodeMetrics(record(config=nobody)).fragmentation["memory"])
+    without_memory = ClusterConfig(executor_classes=(ExecutorClass(2, 1.0, 0.0),))
+    assert math.isnan(EpisodeMetrics(record(config=without_memory)).fragmentation["memory"])
     cut = EpisodeMetrics(sized(completion_ms=np.array([200.0, NAN]), end_ms=200.0)).fragmentation
     assert cut["cpu"] == pytest.approx(0.5)
 
