@@ -32,6 +32,11 @@ def numbers_text(numbers: Iterable[float]) -> str | None:
     return ",".join(map(number_text, numbers)) or None
 
 
+def colon_separated(numbers: Iterable[float]) -> str:
+    """Format numbers separated by colons, as parameters are written on the command line."""
+    return ":".join(map(number_text, numbers))
+
+
 def visible(text: str) -> str:
     """Escape invisible characters, such as escape codes of a terminal; line ends and tabs remain."""
     return "".join(

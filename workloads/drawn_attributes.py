@@ -13,12 +13,13 @@ from workloads.declaration import Number, Text, Whole, declared, described
 from workloads.display import count_text, numbers_text
 from workloads.errors import LARGEST_WEIGHT, check_instance
 from workloads.job import WorkloadError
-from workloads.texts import numbers_in
 
 __all__ = ["NOTHING_DRAWN", "AttributeDistribution"]
 
 #: Maximum number of tenants.
 MOST_TENANTS = 1000
+#: Parser of numbers in the text of a user.
+_NUMBERS_IN = "workloads.texts:numbers_in"
 
 
 _Positive = Annotated[Number, Field(gt=0, allow_inf_nan=False)]
@@ -51,7 +52,7 @@ class AttributeDistribution:
     slack: Annotated[
         tuple[_Positive, _Positive] | None,
         BeforeValidator(_slacks),
-        Text("SLACK[,MOST]", numbers_in, numbers_text),
+        Text("SLACK[,MOST]", _NUMBERS_IN, numbers_text),
     ] = described(
         None,
         "Deadline of each job: arrival plus SLACK times the job's time alone; with MOST, the slack is drawn "
@@ -64,7 +65,7 @@ class AttributeDistribution:
         "workload file]",
         metavar="N",
     )
-    weights: Annotated[tuple[_Weight, ...], Text("A,B,..", numbers_in, numbers_text)] = described(
+    weights: Annotated[tuple[_Weight, ...], Text("A,B,..", _NUMBERS_IN, numbers_text)] = described(
         (),
         "Draw the weight of each job from a list, such as 1,4,16.  [default: weights of the workload file]",
     )

@@ -1,9 +1,12 @@
-"""Excerpts of recorded job sequences: a time interval or a sample; arrivals may be faster, and tasks fewer."""
+"""Excerpts of recorded job sequences: a time interval or a sample; arrivals may be faster, and tasks fewer.
+
+Readers of recordings share the functions below: checks, the share of failed tasks, and reasons for dropping jobs.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -12,9 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from workloads.arrivals import JobSequence, RandomStream, random_stream, trace_arrivals
 from workloads.errors import check_number, check_whole
+from workloads.imperfections import UNKNOWN, Imperfections
 from workloads.job import JobProfile, WorkloadError
 
-__all__ = ["Excerpt", "check_executor", "choose_jobs"]
+__all__ = ["Excerpt", "check_executor", "choose_jobs", "reasons", "task_failures"]
 
 #: Maximum number of selected jobs. Their profiles need some hundred MB, and as much again when written to a file.
 MOST_JOBS = 100_000
@@ -115,3 +119,23 @@ def check_executor(executor: tuple[float, float] | None, cores: str = "cores") -
     """Raise if an executor size (``cores``, memory) is not positive and finite; None means no size."""
     if executor is not None and not all(0 < size < math.inf for size in executor):
         raise WorkloadError(f"an executor's {cores} and memory must be above 0 and finite, got {executor}")
+
+
+def task_failures(
+    failed: NDArray[np.bool_], ended: NDArray[np.bool_], num_tasks: NDArray[np.integer]
+) -> Imperfections:
+    """Estimate the fraction of failures from a trace that only has outcomes of groups of tasks.
+
+    Args:
+        failed: failed groups, bool [n]; one task of each group is counted as failed.
+        ended: successful groups, bool [n].
+        num_tasks: number of tasks of each group, int [n].
+    """
+    tasks = int(num_tasks[failed | ended].sum(dtype=np.int64))
+    share = np.count_nonzero(failed) / tasks if tasks else 1.0
+    return Imperfections(task_failures=share) if share < 1 else UNKNOWN
+
+
+def reasons(dropped: Mapping[str, int]) -> str:
+    """Format the reasons for dropping, with their counts."""
+    return ", ".join(f"{count} with {why}" for why, count in dropped.items())

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
 
-import numpy as np
-from numpy.typing import NDArray
-
 from workloads.errors import LARGEST_ERROR, check_number
 from workloads.job import WorkloadError
 
-__all__ = ["UNKNOWN", "Imperfections", "task_failures"]
+__all__ = ["UNKNOWN", "Imperfections"]
 
 
 @dataclass(frozen=True)
@@ -65,18 +62,3 @@ class Imperfections:
 
 #: Imperfections of which no value is known.
 UNKNOWN = Imperfections()
-
-
-def task_failures(
-    failed: NDArray[np.bool_], ended: NDArray[np.bool_], num_tasks: NDArray[np.integer]
-) -> Imperfections:
-    """Estimate the fraction of failures from a trace that only has outcomes of groups of tasks.
-
-    Args:
-        failed: failed groups, bool [n]; one task of each group is counted as failed.
-        ended: successful groups, bool [n].
-        num_tasks: number of tasks of each group, int [n].
-    """
-    tasks = int(num_tasks[failed | ended].sum(dtype=np.int64))
-    share = np.count_nonzero(failed) / tasks if tasks else 1.0
-    return Imperfections(task_failures=share) if share < 1 else UNKNOWN

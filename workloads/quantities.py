@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from numbers import Real
 from pathlib import Path
@@ -22,7 +22,7 @@ from pydantic.fields import FieldInfo
 from workloads.declaration import Text, fields_of
 from workloads.errors import ConfigError, DecimaError, did_you_mean
 
-__all__ = ["NEVER", "Quantity", "build", "changed", "groups", "outside_name", "quantities", "to_outside"]
+__all__ = ["NEVER", "Quantity", "build", "groups", "outside_name", "quantities", "to_outside"]
 
 _T = TypeVar("_T")
 #: Text for a time that is infinite.
@@ -72,7 +72,7 @@ class Quantity:
     def fixed_default(self) -> Any:
         """Default value, unless it is empty, or is measured or given with the workload; then None."""
         depends = self.extra["measured"] or "[default:" in str(self.field.description)
-        return None if depends or self.default in ([], "") else self.default
+        return None if depends or self.field.default in ((), "") else self.default
 
     def inside(self, value: Any) -> Any:
         """Convert a value of a user: seconds become ms."""
@@ -212,23 +212,6 @@ def build(
         from workloads.validation import refusal
 
         raise refusal(invalid, cls, error, known.values()) from None
-
-
-def changed(setting: _T, values: Mapping[str, Any]) -> _T:
-    """Return an object of a declared class with other values, by the names that users see; times are seconds."""
-    cls: Any = type(setting)
-    inside: dict[str, Any] = {}
-    groups: dict[str, dict[str, Any]] = {}
-    for name, value in values.items():
-        quantity = quantities(cls)[name]
-        field, *inner = quantity.path
-        if inner:
-            groups.setdefault(field, {})[name] = value
-        else:
-            inside[field] = quantity.inside(value)
-    for field, given in groups.items():
-        inside[field] = changed(getattr(setting, field), given)
-    return cast("_T", replace(cast("Any", setting), **inside))
 
 
 def to_outside(setting: Any, *, with_units: bool = False) -> dict[str, Any]:

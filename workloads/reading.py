@@ -16,7 +16,7 @@ import re
 import stat
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -236,8 +236,3 @@ def read_document(path: Path, expected: str, parse: Callable[[str], object] = pa
         raise WorkloadError(f"{path}: too many levels of brackets") from None
     except ValueError as error:  # from TOML, a repeated key, or a number of thousands of digits
         raise WorkloadError(f"{path}: {error}") from None
-
-
-def reasons(dropped: Mapping[str, int]) -> str:
-    """Format the reasons for dropping, with their counts."""
-    return ", ".join(f"{count} with {why}" for why, count in dropped.items())

@@ -30,7 +30,6 @@ from decima.registry import ANY_POLICY, FALLBACK, LEARNED, policy_named, split_g
 from decima.schedulers.base import Kind
 from decima.workers import available_cpus
 from decima.workers.pool import make_workers
-from simulator.cluster.deadlines import deadlines_ms
 from simulator.cluster.metrics import of_known, ratio
 from simulator.cluster.times_alone import TimeAlone, times_alone
 from workloads.display import count_text
@@ -360,37 +359,9 @@ class Comparison:
     @cached_property
     def measured_jobs(self) -> pd.DataFrame:
         """``jobs`` without the columns ``alone_s`` and ``slowdown``, so that times alone need not be known."""
-        sequences = {seed: self.conditions.sequence(seed) for seed in self.finished}
-        if not (rows := self._with_jobs()):
-            return pd.DataFrame()
-        names, seeds, results = zip(*rows, strict=True)
-        settings, sizes = [result.setting for result in results], [result.jct_ms.size for result in results]
-        jct_ms = np.concatenate([result.jct_ms for result in results])
-        table = pd.DataFrame(
-            {
-                "scheduler": pd.Categorical(names, list(self.schedulers)).repeat(sizes),
-                "setting": pd.Categorical(settings).repeat(sizes),
-                "seed": np.repeat(seeds, sizes),
-                "job": np.concatenate([np.arange(size) for size in sizes]),
-                "query": pd.Categorical(
-                    [profile.name for seed in seeds for profile in sequences[seed].profiles]
-                ),
-                "arrival_s": np.concatenate([sequences[seed].arrival_ms for seed in seeds]) / 1000,
-                "jct_s": jct_ms / 1000,
-            }
-        )
-        if any(sequence.attributes for sequence in sequences.values()):
-            deadline_ms = {
-                seed: deadlines_ms(sequence, self.conditions.cluster_of(seed))
-                for seed, sequence in sequences.items()
-            }
-            tenants = [job.tenant for seed in seeds for job in sequences[seed].attributes]
-            table["weight"] = np.concatenate([sequences[seed].weight for seed in seeds])
-            table["tenant"] = pd.Categorical(tenants)
-            table["deadline_s"] = np.concatenate([deadline_ms[seed] for seed in seeds]) / 1000
-            late_s = (table["arrival_s"] + table["jct_s"] - table["deadline_s"]).clip(lower=0.0)
-            table["tardiness_s"] = late_s.where(np.isfinite(table["deadline_s"]))
-        return table
+        from decima.evaluation.job_table import job_table
+
+        return job_table(self.conditions, list(self.schedulers), self._with_jobs())
 
     def _with_jobs(self) -> list[tuple[str, int, EpisodeResult]]:
         """List scheduler, seed and result of the finished experiments, except schedulers that were run elsewhere."""

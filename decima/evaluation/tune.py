@@ -22,7 +22,8 @@ from decima.evaluation.metrics import METRICS, SHOWN
 from decima.schedulers.parameters import parameters
 from decima.schedulers.srpt_weights import has_effect
 from decima.workers import available_cpus
-from decima.workers.pool import Workers, make_workers, map_in_order
+from decima.workers.in_order import map_in_order
+from decima.workers.pool import Workers, make_workers
 from simulator.cluster.metrics import EpisodeMetrics
 from workloads.errors import check_one_of
 

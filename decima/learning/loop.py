@@ -50,7 +50,8 @@ from decima.outputs import (
 from decima.policy.archive import POLICY
 from decima.policy.threads import keep_memory, one_thread
 from decima.settings import TRAINING, DivergedError, Progress, TrainingError, silent
-from decima.workers.pool import Workers, check_workers, make_workers, map_in_order
+from decima.workers.in_order import map_in_order
+from decima.workers.pool import Workers, check_workers, make_workers
 from workloads.errors import NotFiniteError
 from workloads.reading import read_bytes
 

@@ -1,10 +1,12 @@
 from .base import Scheduler
-from .baselines import Fifo, RandomChoice, SjfCp
 from .decisions import all_offered
 from .fair import Fair, NaiveWeightedFair, WeightedFair
+from .fifo import Fifo
 from .graphene.planner import GrapheneStar
 from .order_search import JobOrder
 from .packing import Drf, Tetris
+from .random_choice import RandomChoice
+from .sjf_cp import SjfCp
 from .srpt import Srpt, TunedSrpt
 
 __all__ = [

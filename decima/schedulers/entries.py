@@ -38,9 +38,9 @@ class Entry(NamedTuple):
 
 #: Heuristics by their names on the command line.
 ENTRIES = {
-    "random": Entry("baselines:RandomChoice"),
-    "fifo": Entry("baselines:Fifo"),
-    "sjf-cp": Entry("baselines:SjfCp"),
+    "random": Entry("random_choice:RandomChoice"),
+    "fifo": Entry("fifo:Fifo"),
+    "sjf-cp": Entry("sjf_cp:SjfCp"),
     "fair": Entry("fair:Fair"),
     "naive-weighted-fair": Entry("fair:NaiveWeightedFair"),
     "weighted-fair": Entry("fair:WeightedFair", ("alpha",)),

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.schedulers.base import Scheduler
-from decima.schedulers.baselines import first_job, on_critical_path
+from decima.schedulers.sjf_cp import first_job, on_critical_path
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import run_episode
 

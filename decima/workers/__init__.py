@@ -1,6 +1,6 @@
 """Worker pools for independent work items: processes of this machine, or actors of a Ray cluster.
 
-``pool`` chooses and describes them; ``processes`` and ``ray_actors`` have them.
+``pool`` chooses and describes them; ``processes`` and ``ray_actors`` have them; ``in_order`` maps items over them.
 """
 
 from __future__ import annotations

@@ -5,20 +5,15 @@ Results arrive in order of completion. They must not depend on the worker or the
 
 from __future__ import annotations
 
-import os
 import re
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
 from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
 from decima.workers import WorkerError
 
-__all__ = [
-    "Workers", "check_workers", "make_workers", "map_in_order",
-]  # fmt: skip
+__all__ = ["Workers", "check_workers", "make_workers"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -123,45 +118,3 @@ class _CallingProcess:
         """Yield the results in the order of the items."""
         for item in list(items):
             yield function(self._shared, item)
-
-
-def map_in_order(
-    workers: Workers,
-    function: Callable[[Any, Item], Result],
-    items: Sequence[Item],
-    progress: Callable[[int, int], None] = lambda done, total: None,
-    sizes: Iterable[int] | None = None,
-) -> tuple[list[Result], float]:
-    """Run work items and return their results in the order of the items.
-
-    Args:
-        workers: worker pool.
-        function: called as ``function(shared, item)``.
-        items: work items.
-        progress: progress callback, called with the size of the finished items and the total size.
-        sizes: size of each item; 1 by default.
-
-    Returns:
-        The results, and the CPU time of processes other than the caller, s.
-
-    Raises:
-        WorkerError: a worker died.
-        Exception: the first exception that ``function`` raises.
-    """
-    size = [1] * len(items) if sizes is None else list(sizes)
-    results: dict[int, Result] = {}
-    elsewhere_s = 0.0
-    progress(0, sum(size))
-    for index, result, process, cpu_s in workers.map(partial(_timed, function), list(enumerate(items))):
-        results[index] = result
-        elsewhere_s += cpu_s if process != os.getpid() else 0.0
-        progress(sum(size[index] for index in results), sum(size))
-    return [results[index] for index in range(len(items))], elsewhere_s
-
-
-def _timed(
-    function: Callable[[Any, Item], Result], shared: Any, work: tuple[int, Item]
-) -> tuple[int, Result, int, float]:
-    index, item = work
-    begun = time.process_time()
-    return index, function(shared, item), os.getpid(), time.process_time() - begun

@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from workloads.declaration import Flag, Number, Text, Whole, declared, described
+from workloads.display import colon_separated
 from workloads.errors import LONGEST_MS, ConfigError
 
 __all__ = [
@@ -71,7 +72,7 @@ class Faults:
         measured=True,
     )
     stragglers: Annotated[
-        tuple[_Share, _Factor], Text("P:FACTOR", f"{_TEXTS}:parse_stragglers", f"{_TEXTS}:pair_text")
+        tuple[_Share, _Factor], Text("P:FACTOR", f"{_TEXTS}:parse_stragglers", colon_separated)
     ] = described((0.0, 1.0), "Probability that a run of a task takes FACTOR times as long.")
     lost_output: Flag = described(
         False,
@@ -94,7 +95,7 @@ class Faults:
     )
     speculation: Annotated[
         tuple[Annotated[Number, Field(gt=0, le=1)], _Factor] | None,
-        Text("[QUANTILE:MULTIPLIER]", f"{_TEXTS}:parse_speculation", f"{_TEXTS}:pair_text"),
+        Text("[QUANTILE:MULTIPLIER]", f"{_TEXTS}:parse_speculation", colon_separated),
     ] = described(
         None,
         "Copy slow tasks once to idle executors of their job, as in Spark: after QUANTILE of a stage's tasks have "

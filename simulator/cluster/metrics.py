@@ -13,7 +13,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.cluster.deadlines import deadlines_ms
 from simulator.cluster.record import EpisodeRecord
 
 __all__ = ["EpisodeMetrics", "of_known", "ratio"]
@@ -87,6 +86,10 @@ class EpisodeMetrics:
     @cached_property
     def deadline_ms(self) -> NDArray[np.float64]:
         """Deadline of each job, float64 [num_jobs], ms; infinite without a deadline."""
+        if not self.sequence.attributes:
+            return np.full(len(self.sequence), np.inf)
+        from simulator.cluster.deadlines import deadlines_ms
+
         return deadlines_ms(self.sequence, self.config)
 
     @cached_property

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from simulator.cluster.config import ExecutorClass
-from workloads.display import number_text
 from workloads.errors import ConfigError, check_instance
 from workloads.texts import number_in
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from simulator.cluster.faults import Faults
 
 __all__ = [
-    "classes_text", "faults_text", "in_milliseconds", "in_seconds", "knowledge_text", "pair_text", "parse_classes",
+    "classes_text", "faults_text", "in_milliseconds", "in_seconds", "knowledge_text", "parse_classes",
     "parse_speculation", "parse_stragglers",
 ]  # fmt: skip
 
@@ -84,11 +83,6 @@ def _pair(text: str, expected: str) -> tuple[float, float]:
     if len(numbers) != 2 or any(map(math.isnan, numbers)):
         raise ConfigError(f"expected {expected}, got {text!r:.60}")
     return numbers[0], numbers[1]
-
-
-def pair_text(pair: tuple[float, float]) -> str:
-    """Return the text form of stragglers or speculation."""
-    return ":".join(map(number_text, pair))
 
 
 def in_seconds(schedule: tuple[tuple[float, int], ...]) -> list[list[float]]:

@@ -50,10 +50,9 @@ from numpy.typing import NDArray
 
 from workloads.attributes import JobAttributes
 from workloads.errors import check_path
-from workloads.excerpt import Excerpt, check_executor, choose_jobs
-from workloads.imperfections import task_failures
+from workloads.excerpt import Excerpt, check_executor, choose_jobs, reasons, task_failures
 from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
-from workloads.reading import opened, reasons
+from workloads.reading import opened
 from workloads.sources.workload_file import Workload
 
 __all__ = ["COLUMNS", "MACHINE", "read_alibaba"]

@@ -41,11 +41,10 @@ from numpy.typing import NDArray
 from workloads.arrivals import RandomStream, random_stream
 from workloads.attributes import DEFAULT_TENANT, JobAttributes
 from workloads.errors import check_number, check_one_of, check_path, check_whole
-from workloads.excerpt import Excerpt, check_executor, choose_jobs
+from workloads.excerpt import Excerpt, check_executor, choose_jobs, reasons, task_failures
 from workloads.grid_jobs import JobSets
-from workloads.imperfections import task_failures
 from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
-from workloads.reading import opened, reasons, unreadable
+from workloads.reading import opened, unreadable
 from workloads.sources.workload_file import Workload
 from workloads.texts import number_in
 

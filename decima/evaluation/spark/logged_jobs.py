@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from decima.evaluation.conditions import CompareError
 from decima.evaluation.metrics import Interval, mean_interval
-from decima.schedulers.baselines import Fifo
+from decima.schedulers.fifo import Fifo
 from simulator.cluster.alone import known_profile
 from simulator.cluster.config import ClusterConfig, ExecutorClass
 from simulator.cluster.episode import run_episode

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,11 +19,13 @@ from simulator.cluster.config import ERRORS, ClusterConfig
 from workloads.arrivals import JobSequence, RandomStream, batch_arrivals, poisson_arrivals, random_stream
 from workloads.declaration import declared
 from workloads.patterns import STEADY, ArrivalPattern
-from workloads.quantities import changed
+from workloads.quantities import quantities
 from workloads.scaling import scaled
 from workloads.sources.workload_file import Workload
 
 __all__ = ["ClusterSetting", "SettingsConditions", "by_cell", "draw_setting", "validation_settings"]
+
+_T = TypeVar("_T")
 
 PLAIN = ClusterConfig()
 #: Order of the random numbers. It is fixed; other quantities are drawn after these, so that they change no earlier one.
@@ -83,7 +86,7 @@ def draw_setting(settings: SettingsSection, seed: int, cluster: ClusterConfig = 
     is_batch = uniform["batches"] < settings.batches
     durations = drawn("durations")
     values = {name: drawn_value(quantity, drawn(name)) for name, quantity in DRAWN.items()}
-    cluster = changed(cluster, {**values, "classes": ()})
+    cluster = _changed(cluster, {**values, "classes": ()})
     losses_per_hour = drawn("losses_per_hour") / durations
     faults = replace(
         cluster.faults,
@@ -105,6 +108,23 @@ def draw_setting(settings: SettingsSection, seed: int, cluster: ClusterConfig = 
             **{name: drawn_value(quantity, drawn(name)) for name, quantity in PATTERN.items()}
         ),
     )
+
+
+def _changed(setting: _T, values: Mapping[str, Any]) -> _T:
+    """Return an object of a declared class with other values, by the names that users see; times are seconds."""
+    cls: Any = type(setting)
+    inside: dict[str, Any] = {}
+    groups: dict[str, dict[str, Any]] = {}
+    for name, value in values.items():
+        quantity = quantities(cls)[name]
+        field, *inner = quantity.path
+        if inner:
+            groups.setdefault(field, {})[name] = value
+        else:
+            inside[field] = quantity.inside(value)
+    for field, given in groups.items():
+        inside[field] = _changed(getattr(setting, field), given)
+    return cast("_T", replace(cast("Any", setting), **inside))
 
 
 def _value_at(quantity: float | dict[str, list[float]], uniform: float) -> float:

@@ -19,7 +19,7 @@ from decima.gym import as_scheduler
 from decima.registry import make_scheduler
 from decima.schedulers import Fair
 from decima.schedulers.base import SchedulerError
-from decima.schedulers.baselines import Fifo
+from decima.schedulers.fifo import Fifo
 from decima.schedulers.guarantees import Guarantees
 from decima.service.history import History
 from decima.show.report import comparison_report

@@ -20,7 +20,7 @@ from decima.learning.metrics import Validation
 from decima.learning.resume import load_checkpoint
 from decima.outputs import OutputError
 from decima.settings import TrainingError, parse_settings
-from decima.workers.pool import map_in_order
+from decima.workers.in_order import map_in_order
 from tests.decima.learning.examples import Runs, stop_after
 from workloads.errors import NotFiniteError, PolicyFileError
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from decima.schedulers.baselines import Fifo
+from decima.schedulers.fifo import Fifo
 from decima.service.history import History
 from decima.service.log import DecisionLog, Line, Started, read_log
 from decima.service.protocol import Answer, Missed, StateMessage

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from decima.workers import WorkerError, pool as module, processes
-from decima.workers.pool import check_workers, make_workers, map_in_order
+from decima.workers.in_order import map_in_order
+from decima.workers.pool import check_workers, make_workers
 from tests.cases import cases
 from tests.decima.workers.ray_cluster import NEEDS_RAY, check_that_silence_is_refused, ray_cluster
 from tests.programs import ctrl_c_strikes, started

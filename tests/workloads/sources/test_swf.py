@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from decima.schedulers.baselines import Fifo
+from decima.schedulers.fifo import Fifo
 from simulator import ClusterConfig, ExecutorClass, run_episode
 from tests.cases import cases
 from tests.refusal import one_line
