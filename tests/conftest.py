@@ -1,7 +1,8 @@
 """Fixtures that all tests share."""
 
+import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import matplotlib
@@ -38,7 +39,20 @@ def pytest_configure(config: pytest.Config) -> None:
     from workloads import Workload, synthetic_profiles
 
     jobs = Workload(synthetic_profiles(), None, "synthetic")
-    compile_parts(Conditions(jobs, num_jobs=3), COMPILED, num_workers)
+    # By its name alone, the policy would be a rule for these jobs.
+    schedulers = ["decima:embedded-batch" if name == "decima" else name for name in COMPILED]
+    compile_parts(Conditions(jobs, num_jobs=3), schedulers, num_workers)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Leave the modules and tests that are collected out of garbage collection, which they would make slow."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session")

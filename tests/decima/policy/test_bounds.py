@@ -138,7 +138,7 @@ def test_inputs_that_do_not_fit_the_graph_are_refused() -> None:
     ({"source": 41}, "inconsistent"),
     ({"profiles": MOSTLY_COMPLETE.profiles[1:]}, "inconsistent"),
     ({"stages": MOSTLY_COMPLETE.stages[:-3]}, "stages of an observation"),
-    ({"stages": MOSTLY_COMPLETE.stages[::-1]}, "a wrong job"),
+    ({"stages": MOSTLY_COMPLETE.stages[::-1].copy()}, "a wrong job"),
     ({"profiles": (*MOSTLY_COMPLETE.profiles[:-1], chain(*[stage(1, 1.0)] * 3))}, "other stages than"),
 )
 def test_observations_that_do_not_fit_together_are_refused(changes: dict[str, object], message: str) -> None:
