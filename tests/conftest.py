@@ -5,13 +5,12 @@ import os
 from collections.abc import Callable, Generator
 from pathlib import Path
 
-import matplotlib
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
-matplotlib.use("Agg")
-# Tests run in parallel, so PyTorch gets one thread. It is imported later.
+os.environ["MPLBACKEND"] = "Agg"
+# Tests run in parallel, so PyTorch and NumPy get one thread. They are imported later.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Tests neither read nor write the user's cache of times alone.
 os.environ["DECIMA_CACHE"] = ""

@@ -17,12 +17,18 @@ from reproduce.__main__ import cli
 from reproduce.grid import claim, means
 from simulator.grid import Grid, GridConfig
 from tests.cases import cases
+from tests.decima.learning.examples import tune_once
 from tests.decima.show.test_plots import difference
 from workloads import DISTRIBUTIONS, draw_jobs
 
 TINY = "--sets 3 --training iterations=1 --training episodes.sets=2 --training episodes.per_set=3"
 TINY += " --training validation.sets=2"
 HEURISTICS = ["sjf", "packer", "tetris*", "random"]
+
+
+@pytest.fixture(autouse=True)
+def _tetris_is_tuned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("decima.evaluation.grid.tune_tetris", tune_once)
 
 
 @pytest.fixture(scope="module")

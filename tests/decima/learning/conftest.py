@@ -1,4 +1,4 @@
-"""One PyTorch thread, as in training; the reference scheduler is tuned once; workers start once."""
+"""One PyTorch thread, as in training; reference schedulers are tuned once; workers start once."""
 
 import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
@@ -9,12 +9,13 @@ from typing import Any, Self
 import pytest
 
 from decima.policy.threads import one_thread
-from tests.decima.learning.examples import Runs, sweep_once
+from tests.decima.learning.examples import Runs, sweep_once, tune_once
 
 
 @pytest.fixture(autouse=True)
 def _one_thread_tunes_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr("decima.learning.cluster.validation.sweep_ms", sweep_once)
+    monkeypatch.setattr("decima.evaluation.grid.tune_tetris", tune_once)
     with one_thread():
         yield
 
