@@ -107,6 +107,7 @@ def test_the_command_that_trains_one_works(run: Compare) -> None:
         "behaviour_cloning=null",
         "validation.sequences=1",
         "episodes.sequences=1",
+        "episodes.per_sequence=2",
         "update.epochs=1",
     )
     succeeded(CliRunner().invoke(cli, [*words, *(word for each in few for word in ("--set", each))]))

@@ -92,22 +92,27 @@ def test_from_the_first_line_to_a_clean_end(tmp_path: Path) -> None:
     assert (driver.questions, driver.policy) == (3, "srpt-tuned, in the shadow")
 
 
-def test_after_sighup_it_opens_its_log_again(tmp_path: Path) -> None:
-    """The signal may reach both processes, as with `pkill` or at the end of a terminal session."""
+def test_after_sighup_it_opens_its_log_again_and_after_ctrl_c_it_ends(tmp_path: Path) -> None:
+    """SIGHUP may reach both processes, as with `pkill` or at the end of a terminal session."""
     log, renamed = tmp_path / "log.jsonl", tmp_path / "log.jsonl.1"
-    with decima_serve("--no-token", "--policy", "fifo", "--log", str(log)) as (process, said):
+    with decima_serve("--no-token", "--policy", "srpt", "--log", str(log)) as (process, said):
+        assert said["policy"] == "srpt"
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         with Client(said["spark"]) as client:
             assert client.ask(STATE).stages
+            numbers = [int(number) for number in children.read_text().split()] if children.exists() else []
+            if numbers:
+                policies = [os.sched_getscheduler(number) for number in (process.pid, numbers[-1])]
+                assert policies == [os.SCHED_BATCH, os.SCHED_OTHER], "page and log delay no answer"
             log.rename(renamed)
-            numbers = children.read_text().split() if children.exists() else []
-            for number in (*map(int, numbers), process.pid):
+            for number in (*numbers, process.pid):
                 os.kill(number, signal.SIGHUP)
             while not log.exists():
                 time.sleep(0.05)
             assert client.ask(STATE.model_copy(update={"seq": 2})).stages
-        status, _ = end(process, signal.SIGTERM)
+            status, text = end(process, signal.SIGINT)
     assert status == 0
+    assert "Traceback" not in text
     for file in (renamed, log):
         assert [line.event for line in read_log(file)][:4] == ["started", "welcomed", "question", "answered"]
         [driver] = replayed(read_log(file))
@@ -115,7 +120,7 @@ def test_after_sighup_it_opens_its_log_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
-def test_probes_see_that_the_answering_process_is_stopped() -> None:
+def test_probes_see_that_the_answering_process_is_stopped_and_a_kill_leaves_none_behind() -> None:
     def status(path: str) -> int:
         try:
             return int(urllib.request.urlopen(said["metrics"].replace("metrics", path), timeout=600).status)
@@ -137,21 +142,19 @@ def test_probes_see_that_the_answering_process_is_stopped() -> None:
         wait_for(200)
         metrics = urllib.request.urlopen(said["metrics"], timeout=600).read().decode()
         assert "decima_questions_total 0.0" in metrics
-        assert end(process, signal.SIGTERM)[0] == 0
-
-
-def test_ctrl_c_ends_it_too() -> None:
-    with decima_serve("--no-token", "--policy", "srpt") as (process, said):
-        assert said["policy"] == "srpt"
         with Client(said["spark"]) as client:
             assert client.ask(STATE).stages
-            if hasattr(os, "sched_getscheduler"):
-                children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-                policies = [os.sched_getscheduler(int(each)) for each in (process.pid, children[-1])]
-                assert policies == [os.SCHED_BATCH, os.SCHED_OTHER], "page and log delay no answer"
-            status, text = end(process, signal.SIGINT)
-    assert status == 0
-    assert "Traceback" not in text
+            process.kill()
+            assert client.is_closed()
+            while is_open(said["spark"]):
+                time.sleep(0.1)
+
+
+def is_open(where: str) -> bool:
+    with suppress(ConnectionError):
+        Client(where).close()
+        return True
+    return False
 
 
 @cases(
@@ -241,22 +244,6 @@ def connected_again(where: str) -> Client:
         with suppress(ConnectionError):
             return Client(where)
         time.sleep(0.1)
-
-
-def test_a_process_that_is_killed_leaves_no_other_behind() -> None:
-    with decima_serve("--no-token", "--policy", "fifo") as (process, said), Client(said["spark"]) as client:
-        assert client.ask(STATE).stages
-        process.kill()
-        assert client.is_closed()
-        while is_open(said["spark"]):
-            time.sleep(0.1)
-
-
-def is_open(where: str) -> bool:
-    with suppress(ConnectionError):
-        Client(where).close()
-        return True
-    return False
 
 
 def test_the_unit_starts_the_service(tmp_path: Path) -> None:
