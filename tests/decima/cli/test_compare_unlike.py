@@ -110,6 +110,6 @@ def test_the_command_that_trains_one_works(run: Compare) -> None:
         "episodes.per_sequence=2",
         "update.epochs=1",
     )
-    succeeded(CliRunner().invoke(cli, [*words, *(word for each in few for word in ("--set", each))]))
+    succeeded(CliRunner().invoke(cli, [*words, "--workers", "1", *(word for each in few for word in ("--set", each))]))
     done = succeeded(run("--schedulers", "decima", "--checkpoint", "DIR/policy.npz", base=UNLIKE))
     assert notices(done) == []
