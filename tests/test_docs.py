@@ -43,9 +43,9 @@ FEW = {
     "spark what-if": "--draws 2",
     "search.py": "iterations=1 behaviour_cloning=null episodes.sequences=1 validation.sequences=1",
     "deeprm train": "--set iterations=1 --set episodes.sets=2 --set validation.sets=2",
-    "--allow-parts": "--seeds 1 --training 1 --processes 1",
+    "--allow-parts": "--seeds 1 --training 1 --processes 1 --jobs 5 --schedulers fair,decima",
     "decima train --config": "--processes 1 --set iterations=1 --set validation.sequences=1 "
-    "--set behaviour_cloning=null",
+    "--set behaviour_cloning=null --set episodes.sequences=1 --set episodes.per_sequence=2 --set workload.jobs=5",
 }
 
 
