@@ -1,35 +1,26 @@
-"""Output files: check paths before the work begins, write files atomically, escape texts for JSON."""
+"""Output files: check paths before the work begins, write files atomically, lock folders."""
 
 from __future__ import annotations
 
-import json
-import math
 import os
-import platform
 import shutil
 import signal
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 
-from decima import __version__
 from workloads.errors import DecimaError
 
 __all__ = [
-    "LOCK", "OutputError", "atomic_path", "check_file", "folder_lock", "json_in_html", "json_text", "machine",
-    "make_folder", "missing_paths", "prepare_outputs", "remove_paths", "uninterrupted", "versions",
-    "writing",
+    "LOCK", "OutputError", "atomic_path", "check_file", "folder_lock", "make_folder", "missing_paths",
+    "prepare_outputs", "remove_paths", "uninterrupted", "writing",
 ]  # fmt: skip
 
 #: Name of the file that ``folder_lock`` locks.
 LOCK = "training.lock"
-#: Code point of a character that a browser could interpret as markup -> its escape in JSON.
-_ESCAPED = {ord(each): f"\\u{ord(each):04x}" for each in "<>&"}
 
 
 class OutputError(DecimaError, OSError):
@@ -131,27 +122,6 @@ def prepare_outputs(folder: Path | None, *files: Path | None) -> None:
             check_file(file)
 
 
-def versions() -> dict[str, str]:
-    """Return the versions of the software that results depend on, by name."""
-    return {"decima": __version__, "numpy": version("numpy"), "python": platform.python_version()}
-
-
-def machine() -> dict[str, Any]:
-    """Return platform, processor and versions, for the JSON of results."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    processors = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return {
-        "platform": platform.platform(),
-        "processor": next(processors, platform.processor()),
-        "cpus": os.cpu_count(),
-        "python": platform.python_version(),
-        "versions": {"decima": __version__, "numpy": version("numpy"), "torch": version("torch")},
-    }
-
-
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write to; at the end of the block it replaces ``path``, unless the block raised.
@@ -209,24 +179,6 @@ def uninterrupted() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
         if struck:
             signal.raise_signal(signal.SIGINT)
-
-
-def json_text(content: Any) -> str:
-    """Return a value as strict JSON; NaN and infinity become null."""
-    return json.dumps(_finite(content), indent=1, allow_nan=False) + "\n"
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def json_in_html(text: str) -> str:
-    """Escape JSON so that it cannot end the script block of a page that contains it."""
-    return text.translate(_ESCAPED)
 
 
 def _prove_writable(path: Path) -> None:

@@ -70,7 +70,7 @@ def run(
                         "worst_slowdown": episode.worst_slowdown,
                         "late": np.mean(late_s > 0),
                         "latest_s": max(late_s.max(), 0.0),
-                        "changed": len(record.kept.overruled) / record.num_decisions,
+                        "changed": len(record.kept.overruled) / record.num_decisions if record.kept else 0.0,
                     }
                 )
     runs = pd.DataFrame(rows)

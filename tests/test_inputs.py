@@ -66,7 +66,7 @@ ALLOWED: dict[str, dict[str, str]] = {
     },
     "decima/service/server.py": {"os.open(path, os.O_WRONLY": "a file to write"},
     "decima/show/page/__init__.py": {"files('decima.show.page')": SHIPPED},
-    "decima/outputs.py": {"Path('/proc/cpuinfo')": "/proc/cpuinfo"},
+    "decima/evaluation/documents.py": {"Path('/proc/cpuinfo')": "/proc/cpuinfo"},
 }
 
 

@@ -286,11 +286,7 @@ def _sampled(
     intervals[0] = 0.0
     jobs, arrival_ms = [profiles[index] for index in chosen], np.cumsum(intervals)
     if drift is not None:
-        first = int(np.searchsorted(arrival_ms, drift.at_ms))
-        arrival_ms[first:] = drift.at_ms + (arrival_ms[first:] - drift.at_ms) / drift.rate
-        if drift.profiles:
-            others = random.integers(len(drift.profiles), size=num_jobs)
-            jobs[first:] = [drift.profiles[index] for index in others[first:]]
+        drift.change(jobs, arrival_ms, random)
     return JobSequence(tuple(jobs), arrival_ms, seed, WorkPrior.of(profiles), library=profiles)
 
 

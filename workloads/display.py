@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable
 
 #: Maximum number of characters of a shown text.
 _LONGEST = 60
-#: Unicode categories of invisible characters: control, format (such as right-to-left), line and paragraph separator.
-_UNSEEN = ("Cc", "Cf", "Zl", "Zp")
 
 
 def plain_text(text: str) -> str:
@@ -35,13 +32,3 @@ def numbers_text(numbers: Iterable[float]) -> str | None:
 def colon_separated(numbers: Iterable[float]) -> str:
     """Format numbers separated by colons, as parameters are written on the command line."""
     return ":".join(map(number_text, numbers))
-
-
-def visible(text: str) -> str:
-    """Escape invisible characters, such as escape codes of a terminal; line ends and tabs remain."""
-    return "".join(
-        char
-        if char in "\n\t" or unicodedata.category(char) not in _UNSEEN
-        else (f"\\x{ord(char):02x}" if ord(char) < 256 else f"\\u{ord(char):04x}")
-        for char in text
-    )

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from workloads.display import number_text
 from workloads.errors import LONGEST_MS, WorkloadError, check_all, check_number
 from workloads.job import JobProfile
@@ -54,6 +57,16 @@ class Drift:
         rate = [f"{self.rate:g} times the rate"] if self.rate != 1 or not self.profiles else []
         jobs = [f"jobs of {self.name}"] if self.profiles else []
         return f"{' and '.join(rate + jobs)} from {self.at_ms / 1000:g} s on"
+
+    def change(
+        self, jobs: list[JobProfile], arrival_ms: NDArray[np.float64], random: np.random.Generator
+    ) -> None:
+        """Change the later jobs of a stream, and their arrival times, float64 [jobs], ms, in place."""
+        first = int(np.searchsorted(arrival_ms, self.at_ms))
+        arrival_ms[first:] = self.at_ms + (arrival_ms[first:] - self.at_ms) / self.rate
+        if self.profiles:
+            others = random.integers(len(self.profiles), size=len(jobs))
+            jobs[first:] = [self.profiles[index] for index in others[first:]]
 
     @property
     def text(self) -> str:

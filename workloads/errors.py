@@ -7,7 +7,6 @@ booleans do not.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from numbers import Integral, Real
@@ -173,18 +172,3 @@ def described_value(value: Any) -> str:
     except Exception:  # such as an integer with thousands of digits
         return f"a {type(value).__name__}"
     return text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}.. ({type(value).__name__})"
-
-
-def place_name(location: Iterable[str | int]) -> str:
-    """Format a place in a document, such as ``jobs[3].profile``."""
-    text = ""
-    for part in location:
-        if part in ("<number>", "<name>", "<list>", "<object>", "[key]"):  # added by pydantic
-            continue
-        if isinstance(part, str) and part.startswith(("function-", "tuple[")):  # alternatives, by pydantic
-            continue
-        if isinstance(part, str) and re.fullmatch(r"[\w-]+", part):
-            text += f".{part}" if text else part
-        else:
-            text += f"[{part!r}]"
-    return text

@@ -78,7 +78,7 @@ class TaskDurations:
         cells: int64 [3, num_levels, 2]; ``values[start:stop]`` of each (wave, level). Cells may overlap.
         mean_ms: mean duration of a task as schedulers see it. If omitted, it is the mean of the rest wave, each level
             counted once, and a cluster replaces it by the expected duration on its executors
-            (``simulator.cluster.alone.known_profile``). Published profiles give it: the published simulator averages
+            (``simulator.cluster.known.known_profile``). Published profiles give it: the published simulator averages
             all measurements, and its agent's features and the recorded episodes depend on that.
 
     Raises:

@@ -15,13 +15,12 @@ import os
 import re
 import stat
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from workloads.errors import WorkloadError, place_name
+from workloads.errors import WorkloadError
 
 #: Maximum size of a file that is read as a whole, in bytes after decompression.
 LARGEST = 2**27
@@ -170,46 +169,27 @@ def parse_json(text: str) -> object:
             key, or has an unpaired surrogate, which UTF-8 cannot encode.
     """
     check_num_values(text)
-    repeated = False
+    repeats = False
 
     def build(pairs: list[tuple[str, object]]) -> object:
-        nonlocal repeated
+        nonlocal repeats
         result = dict(pairs)
-        if len(result) == len(pairs):
-            return result
-        repeated = True
-        return _Repeated(Counter(key for key, _ in pairs).most_common(1)[0][0])
+        repeats |= len(result) != len(pairs)
+        return result
 
     try:
         document = json.loads(text, object_pairs_hook=build)
-        if repeated or _SURROGATE.search(text):
-            _check_json(document, (), repeated)
+        if repeats:
+            from workloads.malformed_json import repeated_key
+
+            raise repeated_key(text)
+        if _SURROGATE.search(text):
+            from workloads.malformed_json import check_surrogates
+
+            check_surrogates(document)
     except RecursionError:
         raise ValueError("too many levels of brackets") from None
     return document
-
-
-class _Repeated:
-    """Placeholder for a JSON object with a repeated key, so that the error can name its place."""
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-
-
-def _check_json(value: object, place: tuple[str | int, ...], repeated: bool) -> None:
-    """Raise on repeated keys if ``repeated``, else on unpaired surrogates, at any depth."""
-    if isinstance(value, _Repeated):
-        raise WorkloadError(f"{place_name((*place, value.key))}: this key is given more than once")
-    if not repeated and isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
-        where = f"{place_name(place)}: " if place else ""
-        raise WorkloadError(f"{where}expected characters, got half a surrogate pair in {value!r:.60}")
-    if isinstance(value, dict):
-        for key, item in value.items():
-            _check_json(key, place, repeated)
-            _check_json(item, (*place, key), repeated)
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            _check_json(item, (*place, index), repeated)
 
 
 def read_document(path: Path, expected: str, parse: Callable[[str], object] = parse_json) -> object:

@@ -14,9 +14,9 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from workloads.declaration import fields_of
-from workloads.errors import ConfigError, DecimaError, described_value, did_you_mean, place_name
+from workloads.errors import ConfigError, DecimaError, described_value, did_you_mean
 
-__all__ = ["first_error", "misplaced", "refusal"]
+__all__ = ["first_error", "misplaced", "place_name", "refusal"]
 
 #: Number of errors from which on none is described: descriptions of all errors would fill the memory.
 _MOST_ERRORS = 10_000
@@ -151,3 +151,18 @@ def misplaced(error: type[DecimaError], place: str, problem: str) -> DecimaError
     made = error(f"{place}: {problem}" if place else problem)
     made.place = place
     return made
+
+
+def place_name(location: Iterable[str | int]) -> str:
+    """Format a place in a document, such as ``jobs[3].profile``."""
+    text = ""
+    for part in location:
+        if part in ("<number>", "<name>", "<list>", "<object>", "[key]"):  # added by pydantic
+            continue
+        if isinstance(part, str) and part.startswith(("function-", "tuple[")):  # alternatives, by pydantic
+            continue
+        if isinstance(part, str) and re.fullmatch(r"[\w-]+", part):
+            text += f".{part}" if text else part
+        else:
+            text += f"[{part!r}]"
+    return text

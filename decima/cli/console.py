@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from decima.cli.options import SecondaryOption
-from workloads.display import visible
+from decima.show.visible import visible
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -52,7 +52,7 @@ def plot(runs: tuple[Path, ...], metric: str | None, out: Path) -> None:
         reference_of,
         same_but_seed,
     )
-    from decima.learning.metrics import RENAMED
+    from decima.learning.metrics_file import RENAMED
     from decima.outputs import make_folder
     from decima.show.learning import curves_table, plot_curves
     from decima.show.tables import Report

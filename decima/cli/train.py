@@ -26,7 +26,7 @@ from decima.cli.options import (
     workload_named,
     workload_options,
 )
-from workloads.display import visible
+from decima.show.visible import visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -222,10 +222,12 @@ def _compare_command(result: TrainingResult[TrainingConfig]) -> list[str]:
     """Return the command that compares the policy on the cluster and workload of its training."""
     from decima.evaluation.conditions import SETTINGS
     from decima.evaluation.fit import JUDGED_BY
+    from decima.policy.parts import custom_parts
     from workloads.quantities import to_outside
 
     cluster, workload = result.config.cluster, result.config.workload
-    modules = {part.name.partition(":")[0]: None for part in result.config.policy.build().custom_parts}
+    parts = custom_parts(result.config.policy.build())
+    modules = {part.name.partition(":")[0]: None for part in parts}
     words = ["decima", *(word for module in modules for word in ("--allow-parts", module))]
     words += ["compare", "--checkpoint", str(result.policy_file)]
     if result.config.settings is not None:

@@ -157,9 +157,9 @@ def train_estimator(jobs: Sequence[str], out: Path, executors: int | None) -> No
     template is all sizes of a query, and all jobs of the same DAG with the same numbers of tasks.
     """
     from decima.outputs import check_file
-    from simulator.cluster.alone import known_profile
     from simulator.cluster.config import ClusterConfig
     from simulator.cluster.estimator_file import write_estimator
+    from simulator.cluster.known import known_profile
     from simulator.cluster.predictor import FEWEST_TEMPLATES, predictor_of
 
     check_file(out)
@@ -437,8 +437,8 @@ def _chosen(shown: Workload, names: Sequence[str]) -> tuple[JobProfile, ...]:
 
 
 def _profile_table(profiles: Sequence[JobProfile]) -> Table:
-    from simulator.cluster.alone import known_profile
     from simulator.cluster.config import ClusterConfig
+    from simulator.cluster.known import known_profile
 
     headings = ("stages", "tasks", "work (s)", "path of work (s)", "least time (s)", "cpu", "memory")
     table = _plain_table("profile", headings, ("executors",))

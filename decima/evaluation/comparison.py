@@ -251,7 +251,7 @@ class Comparison:
         """Scheduler that is tuned once -> its best setting on the training sequences; empty before these have run."""
         if not self._tuned_once or len(self._sweeps) < len(self._tuned_once) * len(self.training_seeds):
             return {}
-        from decima.evaluation.tuning import best_for_all
+        from decima.evaluation.sweeps import best_for_all
 
         # In the order of the seeds, so that rounding does not depend on the workers.
         return {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from decima.evaluation.documents import json_text, versions
 from decima.evaluation.variants import TUNED, tuned_once
-from decima.outputs import json_text, versions
 from decima.registry import ANY_POLICY, split_guarantees
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import numpy as np
 from pydantic import BeforeValidator, Field, InstanceOf
 
-from simulator.cluster.config import ClusterConfig, ConfigError, ExecutorClass, check_demands
+from simulator.cluster.config import ClusterConfig, ConfigError, ExecutorClass
+from simulator.cluster.demands import check_demands
 from workloads.arrivals import (
     MOST_JOBS,
     JobSequence,

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.decisions import effect_of, replay
+from decima.evaluation.documents import json_text
 from decima.evaluation.guarantee_metrics import check_tenants
 from decima.evaluation.metrics import Interval, mean_interval
-from decima.outputs import json_text
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.files import load_policy
 from decima.policy.policy import Policy
@@ -28,8 +28,8 @@ from decima.schedulers.guarded import Guarded
 from simulator.cluster.base import BaseCluster
 from simulator.cluster.episode import DecidesStages
 from simulator.cluster.estimates import Estimate, has_plan
+from simulator.cluster.kept import Overruled
 from simulator.cluster.observation import Decision, Observation
-from simulator.cluster.record import NOTHING_KEPT, Overruled
 
 __all__ = ["Explanation", "explain", "explain_first"]
 
@@ -191,7 +191,7 @@ def explain(
     with_guard, plain = (NeuralScheduler(network, guard=guard) for guard in (True, False))
     with_guard.reset(seen.config)
     plain.reset(seen.config)
-    all_overruled = getattr(to_the_end, "kept", NOTHING_KEPT).overruled
+    all_overruled = to_the_end.kept.overruled if isinstance(to_the_end, Guarded) else ()
     node = _node(graph, stages, chosen)
     return Explanation(
         number=index,
@@ -238,10 +238,9 @@ def _overruled_first(conditions: Conditions, scheduler: DecidesStages, decision:
     """Return the index of the first decision that a guarantee changed, from an index and a time (ms) on."""
     for _ in replay(conditions, conditions.seed, scheduler):
         pass
-    kept = getattr(scheduler, "kept", NOTHING_KEPT)
     indices = [
         overruled.decision
-        for overruled in kept.overruled
+        for overruled in (scheduler.kept.overruled if isinstance(scheduler, Guarded) else ())
         if overruled.decision >= decision and overruled.time_ms >= at_ms
     ]
     if not indices:

@@ -19,9 +19,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from decima import policy
+from decima.evaluation.documents import json_text, versions
 from decima.evaluation.grid_metrics import GRID_METRICS
 from decima.evaluation.metrics import ShownMetric, compare_metrics
-from decima.outputs import json_text, versions
 from decima.policy.grid_config import MAX_STEPS, GridJobs
 from decima.policy.parts import build_part
 from decima.schedulers.grid import (

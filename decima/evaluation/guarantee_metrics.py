@@ -76,7 +76,7 @@ def guarantee_metrics(
         metrics["late_jobs"] = float(np.count_nonzero(late_ms > 0))
         metrics["latest_ratio"] = float(np.nanmax(record.jct_ms / np.maximum(fair_ms, 1e-9)))
         metrics["lateness_s"] = max(float(np.nanmax(late_ms)), 0.0) / 1000
-    if guarantees.floor:
+    if guarantees.floor and record.kept is not None:
         metrics["below_floor_s"] = record.kept.below_floor_ms / 1000
     if guarantees.ceiling:
         most = record.config.num_executors

@@ -158,6 +158,11 @@ def _takes_episodes(episode: EpisodeMetrics) -> float:
     return math.nan
 
 
+def _num_overruled(record: EpisodeRecord) -> int:
+    """Return the number of decisions that guarantees changed."""
+    return 0 if record.kept is None else len(record.kept.overruled)
+
+
 #: Column of ``runs`` -> metric. Seconds end in ``_s``, shares of 1 are shown as percent.
 #:
 #: * ``mean_jct_s``, ``p50_jct_s``, ``p95_jct_s``, ``p99_jct_s``: mean and percentiles of the job completion time (JCT).
@@ -210,7 +215,7 @@ METRICS: dict[str, Metric] = {
     "unfairness": Metric("Unfairness", ".2f", _takes_episodes, name="unfairness", is_tail=True),
     "jain": Metric("Jain", ".3f", _takes_episodes, name="jain", more_is_better=True),
     "overruled": Metric(
-        "Overruled", ",.0f", lambda episode: len(episode.record.kept.overruled), name="overruled"
+        "Overruled", ",.0f", lambda episode: _num_overruled(episode.record), name="overruled"
     ),
     "late_jobs": Metric("Late jobs", ".1f", _takes_episodes, name="late"),
     "latest_ratio": Metric("Latest / fair", ".2f", _takes_episodes, name="latest", is_tail=True),

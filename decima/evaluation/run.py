@@ -97,7 +97,8 @@ def run_item(
     }
     outcomes = {spec: ("", record) for spec, record in records.items()}
     if hindsight := {spec: TUNED[spec] for spec in specs.values() if spec in TUNED}:
-        from decima.evaluation.tuning import best_settings, sweep
+        from decima.evaluation.sweeps import sweep
+        from decima.evaluation.tuning import best_settings
 
         [family] = {variant.name for variant in hindsight.values()}
         settings = sweep(cluster, sequence, plan.settings[family], records)

@@ -49,7 +49,7 @@ GRIDS: dict[str, tuple[str, ...]] = {
 
 
 class TunedScheduler(NamedTuple):
-    """A tuned scheduler of ``GRIDS``, with the objective to minimise (see ``tuning.objective_ms``).
+    """A tuned scheduler of ``GRIDS``, with the objective to minimise (see ``sweeps.objective_ms``).
 
     If ``once``, it is tuned on training sequences; by default, each evaluation sequence has its own parameters.
     """

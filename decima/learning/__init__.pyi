@@ -6,7 +6,8 @@ from .cluster.train import ClusterTraining, train_policy
 from .grid.config import DeepRMConfig
 from .grid.train import GridTraining, train_on_grid
 from .loop import TrainingLoop, take_step
-from .metrics import IterationReport, TrainingResult, read_metrics
+from .metrics import IterationReport, TrainingResult
+from .metrics_file import read_metrics
 
 __all__ = [
     "PPO",

@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from decima.policy.about import TRAINED_ON
 from decima.policy.distribution import QUANTITIES, Distribution, format_quantity
-from decima.policy.files import TRAINED_ON
 from decima.schedulers.former_names import present_rule
 from workloads.display import count_text
 
@@ -55,7 +55,7 @@ def policy_card(name: str, about: Mapping[str, Any]) -> str:
     """Return the card of a policy as Markdown.
 
     Args:
-        about: information in the policy file, see ``decima.policy.files.read_about``. An optional text ``note``, which
+        about: information in the policy file, see ``decima.policy.about.read_about``. An optional text ``note``, which
             ``decima.policy.save.add_about`` can add, is copied to the card.
     """
     validation, config = about["validation"], about["config"]

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from decima.evaluation.metrics import mean_interval
 from decima.learning.loop import CONFIG
-from decima.learning.metrics import read_metrics, validation_metric
+from decima.learning.metrics import validation_metric
+from decima.learning.metrics_file import read_metrics
 from decima.settings import TrainingError, read_yaml
 
 __all__ = [

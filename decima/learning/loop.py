@@ -9,11 +9,9 @@ from __future__ import annotations
 import copy
 import math
 import time
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
@@ -53,7 +51,6 @@ from decima.settings import TRAINING, DivergedError, Progress, TrainingError, si
 from decima.workers.in_order import map_in_order
 from decima.workers.pool import Workers, check_workers, make_workers
 from workloads.errors import NotFiniteError
-from workloads.reading import read_bytes
 
 if TYPE_CHECKING:
     from decima.settings import RunConfig
@@ -153,7 +150,9 @@ class TrainingLoop(ABC, Generic[Config]):
     def _prepare(self, resume: bool) -> None:
         """Build the networks, and restore the checkpoint or load the initial policy."""
         if resume:
-            self.command = self._command_so_far()
+            from decima.learning.resume import command_so_far
+
+            self.command = command_so_far(self)
         self._checkpoint_changed_ns = self._checkpoint_time_ns()
         exists = self._checkpoint_changed_ns is not None or self._checkpoint_file.is_symlink()
         if exists and not resume:
@@ -424,18 +423,6 @@ class TrainingLoop(ABC, Generic[Config]):
         except OSError:
             return None
 
-    def _command_so_far(self) -> str:
-        """Return the command in the folder's ``config.yaml``, followed by this command if the settings differ."""
-        try:
-            text = read_bytes(self.out / CONFIG).decode()
-        except (OSError, UnicodeDecodeError):
-            return self.command
-        first, _, settings = text.partition("\n")
-        before = first.removeprefix("# ")
-        if before == first or not before:
-            return self.command
-        return before if settings == self.config.to_yaml() else f"{before} && {self.command}"
-
     def _kept_text(self) -> str:
         if self._checkpoint is None:
             return "there is no checkpoint yet"
@@ -471,28 +458,13 @@ class TrainingLoop(ABC, Generic[Config]):
         }
 
     def _restore(self, path: Path) -> None:
-        from decima.learning.resume import check_same_run, load_checkpoint
+        """Restore the checkpoint of a run that is resumed."""
+        from decima.learning.resume import restore
 
-        checkpoint = load_checkpoint(path)
-        config = self.config.model_dump(mode="json")
-        check_same_run(path, checkpoint.config, config, checkpoint.iteration)
-        try:
-            cloning = self.config.behaviour_cloning
-            if -checkpoint.iteration > (0 if cloning is None else cloning.epochs):
-                raise ValueError(f"{-checkpoint.iteration} epochs of behaviour cloning are left")
-            with warnings.catch_warnings(action="ignore"):  # PyTorch warns about damaged tensors
-                if checkpoint.best is not None:
-                    # These raise if weights or results do not fit.
-                    load_weights(self.kept, checkpoint.best.weights)
-                    policy_card(self.NAME, self._about_best(checkpoint, checkpoint.best))
-                self.restore(checkpoint.learner)
-        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-            reason = " ".join(str(error).split())
-            raise TrainingError(f"{path}: does not fit its own settings: {reason:.200}") from None
+        self._checkpoint = checkpoint = restore(self, path)
         self._reference, self._best = checkpoint.reference, checkpoint.best
         self._curve, self._cpu_before_s = checkpoint.curve, checkpoint.cpu_s
         self._before = checkpoint.before
-        self._checkpoint = replace(checkpoint, config=config)
 
 
 def take_step(

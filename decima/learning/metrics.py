@@ -13,25 +13,21 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from torch.utils.tensorboard import SummaryWriter
 
 from decima.outputs import atomic_path, writing
-from decima.settings import TrainingError
-from workloads.reading import parse_json, read_bytes
 
 if TYPE_CHECKING:
     from decima.settings import RunConfig
 
 __all__ = [
-    "CLUSTER_METRICS", "GRID_METRICS", "RENAMED", "IterationReport", "TrainingResult", "Validation",
-    "WriteMetrics", "metrics_log", "objective_title", "read_metrics", "validation_metric",
+    "CLUSTER_METRICS", "GRID_METRICS", "IterationReport", "TrainingResult", "Validation",
+    "WriteMetrics", "metrics_log", "objective_title", "validation_metric",
 ]  # fmt: skip
 
 Config = TypeVar("Config", bound="RunConfig")
 
-#: Name of a metric up to version 0.1.0 -> current name.
-RENAMED = {"jct_s": "mean_jct_s", "validation_jct_s": "validation_mean_jct_s"}
 #: Names of the files in a run's folder.
 METRICS_FILE, TENSORBOARD = "metrics.jsonl", "tensorboard"
-#: Lower bound of the iteration numbers, and largest absolute value of a metric in a file.
-FIRST, LARGEST = -(2**31), 1e100
+#: Lower bound of the iteration numbers.
+FIRST = -(2**31)
 
 #: Name -> meaning of the metrics of all trainings. A row of ``metrics.jsonl`` has the metrics of one iteration.
 COMMON: dict[str, str] = {
@@ -165,33 +161,6 @@ class TrainingResult(Generic[Config]):
         return f"TrainingResult({self.policy_file}: {against}, {self.cpu_s / 60:.1f} min of CPU time)"
 
 
-def read_metrics(path: str | Path) -> list[dict[str, float]]:
-    """Read the rows of a file ``metrics.jsonl``. Old names are converted; an incomplete last row is dropped.
-
-    Raises:
-        TrainingError: the file cannot be read, or a row is anything but numbers by name.
-    """
-    rows: list[dict[str, float]] = []
-    try:
-        *lines, cut = read_bytes(Path(path)).decode().split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TrainingError(f"{path}: {getattr(error, 'strerror', 'no text')}, expected metrics") from None
-    for line_number, line in enumerate([*lines, cut] if cut else lines, start=1):
-        try:
-            row = parse_json(line)
-        except ValueError:
-            if line_number > len(lines):
-                break
-            row = None
-        iteration = row.get("iteration") if isinstance(row, dict) else None
-        if not isinstance(row, dict) or type(iteration) is not int or abs(iteration) > -FIRST:
-            raise TrainingError(f"{path}: line {line_number}: expected metrics of an iteration")
-        if not all(type(value) in (int, float) and abs(value) <= LARGEST for value in row.values()):
-            raise TrainingError(f"{path}: line {line_number}: expected finite numbers by name")
-        rows.append(row)
-    return [{RENAMED.get(name, name): value for name, value in row.items()} for row in rows]
-
-
 #: Writes the finite metrics of one iteration.
 WriteMetrics = Callable[[Mapping[str, float]], None]
 
@@ -205,7 +174,11 @@ def metrics_log(out: Path, iteration: float, meanings: Mapping[str, str]) -> Ite
         meanings: all possible metrics, name -> meaning.
     """
     path, folder = out / METRICS_FILE, out / TENSORBOARD
-    kept = [row for row in read_metrics(path) if row["iteration"] <= iteration] if path.exists() else []
+    kept: list[dict[str, float]] = []
+    if path.exists():
+        from decima.learning.metrics_file import read_metrics
+
+        kept = [row for row in read_metrics(path) if row["iteration"] <= iteration]
     with atomic_path(path) as partial:
         partial.write_text("".join(_line(row) for row in kept), encoding="utf-8")
     with writing(path):

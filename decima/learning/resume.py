@@ -1,12 +1,13 @@
-"""Read and validate checkpoints, and check that a run can be resumed with its settings; reading executes no code."""
+"""Resume a run: read and validate its checkpoint, without executing code, and check that it has the same settings."""
 
 from __future__ import annotations
 
 import io
 import json
+import warnings
 import zipfile
 from collections.abc import Collection, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from math import fsum
 from pathlib import Path
 from typing import Any
@@ -14,16 +15,59 @@ from typing import Any
 import numpy as np
 import torch
 
-from decima.learning.checkpoint import FORMAT, VERSION, Best, Checkpoint
+from decima.learning.card import policy_card
+from decima.learning.checkpoint import FORMAT, VERSION, Best, Checkpoint, load_weights
+from decima.learning.loop import CONFIG, TrainingLoop
 from decima.settings import TrainingError
 from workloads.reading import LARGEST, read_bytes
 
-__all__ = ["check_same_run", "load_checkpoint"]
+__all__ = ["check_same_run", "command_so_far", "load_checkpoint", "restore"]
 
 #: Settings that may differ when a run is resumed.
 MAY_CHANGE = ("iterations", "checkpoint_every")
 #: Maximum number of values in a field that is neither tensors nor the learner's state.
 MOST_VALUES = 1_000_000
+
+
+def restore(training: TrainingLoop[Any], path: Path) -> Checkpoint:
+    """Read the checkpoint of a run, and restore networks and optimisers from it.
+
+    Returns:
+        The checkpoint, with the settings of the resumed run.
+
+    Raises:
+        TrainingError: the checkpoint is damaged, or belongs to a run with other settings.
+    """
+    checkpoint = load_checkpoint(path)
+    config = training.config.model_dump(mode="json")
+    check_same_run(path, checkpoint.config, config, checkpoint.iteration)
+    try:
+        cloning = training.config.behaviour_cloning
+        if -checkpoint.iteration > (0 if cloning is None else cloning.epochs):
+            raise ValueError(f"{-checkpoint.iteration} epochs of behaviour cloning are left")
+        with warnings.catch_warnings(action="ignore"):  # PyTorch warns about damaged tensors
+            if checkpoint.best is not None:
+                # These raise if weights or results do not fit.
+                load_weights(training.kept, checkpoint.best.weights)
+                policy_card(training.NAME, training._about_best(checkpoint, checkpoint.best))
+            training.restore(checkpoint.learner)
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise TrainingError(f"{path}: does not fit its own settings: {reason:.200}") from None
+    return replace(checkpoint, config=config)
+
+
+def command_so_far(training: TrainingLoop[Any]) -> str:
+    """Return the command in the folder's ``config.yaml``, followed by this command if the settings differ."""
+    try:
+        text = read_bytes(training.out / CONFIG).decode()
+    except (OSError, UnicodeDecodeError):
+        return training.command
+    first, _, settings = text.partition("\n")
+    before = first.removeprefix("# ")
+    if before == first or not before:
+        return training.command
+    return before if settings == training.config.to_yaml() else f"{before} && {training.command}"
 
 
 def load_checkpoint(path: Path) -> Checkpoint:

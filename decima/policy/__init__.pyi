@@ -1,15 +1,17 @@
+from .about import read_about
+from .compiled.choices import Choices
 from .compiled.graphs import Graphs
 from .config import Feature, PolicyConfig
 from .distribution import Distribution, read_trained_on
 from .encoder import Embeddings, Encoder, GraphTensors, LimitHead, StageHead
 from .features import JobFeature, StageFeature
-from .files import load_actor, load_policy, policy_path, read_about
+from .files import load_actor, load_policy, policy_path
 from .grid import COMPARED, GridActor, load_network
 from .parts import NotFiniteError, PartError, PolicyFileError, allow_parts
 from .policy import Policy
 from .presets import PRESETS
 from .save import save_policy
-from .scheduler import Actor, Choices, Featurizer, NeuralScheduler
+from .scheduler import Actor, Featurizer, NeuralScheduler
 from .threads import one_thread
 
 __all__ = [

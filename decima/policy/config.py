@@ -6,14 +6,14 @@ A policy file stores the configuration with the weights, so that the policy runs
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from decima.policy.compiled.features import FEATURES
 from workloads.custom import is_custom
 
-__all__ = ["CustomPart", "Feature", "PolicyConfig", "built_in_or_custom"]
+__all__ = ["Feature", "PolicyConfig", "built_in_or_custom"]
 
 
 def built_in_or_custom(*names: str) -> AfterValidator:
@@ -30,20 +30,6 @@ def built_in_or_custom(*names: str) -> AfterValidator:
 FeatureName = Annotated[str, built_in_or_custom(*FEATURES)]
 EncoderName = Annotated[str, built_in_or_custom("sums", "attention")]
 HeadName = Annotated[str, built_in_or_custom("layers")]
-
-
-class CustomPart(NamedTuple):
-    """A custom class of a policy.
-
-    Attributes:
-        key: field of ``PolicyConfig`` that names the class.
-        name: ``module:Class``.
-        base: ``module:Class`` of the required base class; a name, since importing the class takes time.
-    """
-
-    key: str
-    name: str
-    base: str
 
 
 class Feature(BaseModel):
@@ -164,16 +150,10 @@ class PolicyConfig(BaseModel):
         return self
 
     @property
-    def custom_parts(self) -> list[CustomPart]:
-        """Custom classes of the policy."""
-        parts = [("stage_features", feature.name, "features:StageFeature") for feature in self.stage_features]
-        parts += [("job_features", feature.name, "features:JobFeature") for feature in self.job_features]
-        parts += [("encoder", self.encoder, "encoder:Encoder")]
-        parts += [("stage_head", self.stage_head, "encoder:StageHead")]
-        parts += [("limit_head", self.limit_head, "encoder:LimitHead")]
-        return [
-            CustomPart(key, name, f"decima.policy.{base}") for key, name, base in parts if is_custom(name)
-        ]
+    def has_custom_parts(self) -> bool:
+        """Whether a network or a feature is a custom class; ``decima.policy.parts.custom_parts`` lists these."""
+        features = (*self.stage_features, *self.job_features)
+        return not self.is_compiled or any(is_custom(feature.name) for feature in features)
 
     @property
     def is_compiled(self) -> bool:

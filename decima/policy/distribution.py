@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from decima.policy.about import TRAINED_ON, read_about
 from decima.policy.archive import checked
-from decima.policy.files import TRAINED_ON, policy_path, read_about
+from decima.policy.files import policy_path
 from simulator.cluster.config import ERRORS, ClusterConfig
 from workloads.arrivals import JobSequence
 
@@ -276,7 +277,7 @@ def _as_schedulers_see(sequence: JobSequence, cluster: ClusterConfig) -> JobSequ
     """Return a sequence whose jobs all have mean task times: estimated ones where the workload has none."""
     if all(profile.means_are_known for profile in set(sequence.profiles)):
         return sequence
-    from simulator.cluster.alone import known_sequence  # estimates each job alone
+    from simulator.cluster.known import known_sequence  # estimates each job alone
 
     return known_sequence(sequence, cluster)
 

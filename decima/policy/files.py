@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from decima import policy
@@ -26,20 +25,15 @@ if TYPE_CHECKING:
     from decima.policy.scheduler import Actor
 
 __all__ = [
-    "TRAINED_ON",
     "load_actor",
     "load_policy",
-    "make_actor",
     "policy_path",
-    "read_about",
 ]
 
 VERSION = 1
 HEAD = "policy"
-#: Settings of former versions for a rule inside the network. They had no effect at 0 or false.
-_RULE_WEIGHTS = ("guard", "rule_stage_weight", "rule_limit_weight")
-#: Key of the training distribution in ``about``.
-TRAINED_ON = "trained_on"
+#: Settings of former versions for a rule inside the network.
+RULE_SETTINGS = {"guard", "rule", "rule_constants", "rule_limit_weight", "rule_stage_weight"}
 
 
 def policy_path(name: str | Path) -> Path:
@@ -104,72 +98,33 @@ def load_policy(path: str | Path) -> Policy:
     return network
 
 
-def make_actor(config: PolicyConfig, arrays: Mapping[str, NDArray[np.float32]]) -> Actor | Policy:
-    """Build a policy for inference from its configuration and weights.
-
-    Args:
-        config: configuration of the policy.
-        arrays: float32 weights, with names and shapes as in ``Policy.arrays``.
-
-    Raises:
-        PartError: a custom part cannot be loaded.
-    """
-    if config.is_compiled:
-        return policy.Actor(config, arrays)
-    network = policy.Policy(config)  # imports PyTorch only now
-    network.take({name: array.copy() for name, array in arrays.items()})  # PyTorch refuses read-only arrays
-    return network
-
-
-def read_about(path: str | Path) -> dict[str, Any]:
-    """Return the information about the training in a policy file; empty for the published Decima weights.
-
-    Args:
-        path: path of a policy file, or name of a shipped policy.
-
-    Raises:
-        PolicyFileError: the file or its text is malformed. Weights, custom parts and the training distribution are
-            not checked.
-    """
-    path = policy_path(path)
-    arrays = read_archive(path)
-    return _head(path, arrays)[1] if HEAD in arrays else {}
-
-
 def _read(path: Path) -> tuple[PolicyConfig, dict[str, NDArray[Any]]]:
     """Return a policy's configuration, with custom parts that are allowed, and its weights, not yet checked."""
     arrays = read_archive(path)
     if HEAD not in arrays and any(array.dtype.kind == "U" for array in arrays.values()):
         raise PolicyFileError(f"{path}: a policy of decima deeprm train; expected one of decima train")
-    config = _head(path, arrays)[0] if HEAD in arrays else policy.PRESETS["decima-sim"]
+    config = head_of(path, arrays)[0] if HEAD in arrays else policy.PRESETS["decima-sim"]
     arrays.pop(HEAD, None)
-    for part in config.custom_parts:
-        from decima.policy.parts import find_allowed_part
+    if config.has_custom_parts:
+        from decima.policy.parts import custom_parts, find_allowed_part
 
-        try:
-            find_allowed_part(part.name, part.base)
-        except PartError as error:
-            raise PolicyFileError(f"{path}: {part.key}: {error}") from None
+        for part in custom_parts(config):
+            try:
+                find_allowed_part(part.name, part.base)
+            except PartError as error:
+                raise PolicyFileError(f"{path}: {part.key}: {error}") from None
     return config, arrays
 
 
-def _head(path: Path, arrays: Mapping[str, NDArray[Any]]) -> tuple[PolicyConfig, dict[str, Any]]:
-    config, about = read_head(path, arrays, HEAD, VERSION)
-    _drop_rule(path, config)
-    return checked(path, PolicyConfig, config, "policy config"), about
-
-
-def _drop_rule(path: Path, config: dict[str, Any]) -> None:
-    """Remove settings of former versions, in which a network could change the scores of a rule.
+def head_of(path: Path, arrays: Mapping[str, NDArray[Any]]) -> tuple[PolicyConfig, dict[str, Any]]:
+    """Return configuration and information about the training in the arrays of a policy file.
 
     Raises:
-        PolicyFileError: the decisions of this policy depend on the rule.
+        PolicyFileError: the text of the file is malformed.
     """
-    for name in _RULE_WEIGHTS:
-        if config.pop(name, None):
-            raise PolicyFileError(
-                f"{path}: policy config: {name}: expected a network without a rule inside, which former versions had. "
-                "The rule is a scheduler of its own, such as srpt-tuned"
-            )
-    config.pop("rule", None)
-    config.pop("rule_constants", None)
+    config, about = read_head(path, arrays, HEAD, VERSION)
+    if RULE_SETTINGS & config.keys():
+        from decima.policy.former_settings import drop_rule
+
+        drop_rule(path, config)
+    return checked(path, PolicyConfig, config, "policy config"), about

@@ -16,8 +16,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from decima.policy.messages import PUBLISHED_STEPS, message_order, published_message_order
+from decima.policy.messages import message_order
 from decima.policy.policy import Policy
+from decima.policy.published_messages import PUBLISHED_STEPS, published_message_order
 from decima.policy.scheduler import Featurizer
 from decima.policy.threads import one_thread
 from simulator.cluster.base import BaseCluster

@@ -11,14 +11,16 @@ import importlib
 import os
 import pkgutil
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from workloads.custom import custom_code
+from decima.policy.config import PolicyConfig
+from workloads.custom import is_custom
+from workloads.custom_code import custom_code
 from workloads.errors import NotFiniteError, PartError, PolicyFileError, did_you_mean
 
 __all__ = [
-    "ALLOWED", "NotFiniteError", "PartError", "PolicyFileError", "allow_parts", "build_part", "check_part",
-    "find_allowed_part", "load_part",
+    "ALLOWED", "CustomPart", "NotFiniteError", "PartError", "PolicyFileError", "allow_parts", "build_part",
+    "check_part", "custom_parts", "find_allowed_part", "load_part",
 ]  # fmt: skip
 
 #: Environment variable: modules, packages and classes (``module:Class``) that policy files may name, separated by
@@ -26,6 +28,30 @@ __all__ = [
 ALLOWED = "DECIMA_PARTS"
 
 _CANNOT = "{!r} cannot be loaded"
+
+
+class CustomPart(NamedTuple):
+    """A custom class of a policy.
+
+    Attributes:
+        key: field of ``PolicyConfig`` that names the class.
+        name: ``module:Class``.
+        base: ``module:Class`` of the required base class; a name, since importing the class takes time.
+    """
+
+    key: str
+    name: str
+    base: str
+
+
+def custom_parts(config: PolicyConfig) -> list[CustomPart]:
+    """Return the custom classes of a policy."""
+    parts = [("stage_features", feature.name, "features:StageFeature") for feature in config.stage_features]
+    parts += [("job_features", feature.name, "features:JobFeature") for feature in config.job_features]
+    parts += [("encoder", config.encoder, "encoder:Encoder")]
+    parts += [("stage_head", config.stage_head, "encoder:StageHead")]
+    parts += [("limit_head", config.limit_head, "encoder:LimitHead")]
+    return [CustomPart(key, name, f"decima.policy.{base}") for key, name, base in parts if is_custom(name)]
 
 
 def allow_parts(*names: str) -> None:

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from decima.policy import batches
 from decima.policy.compiled.graphs import NO_GUARD, Graphs, Guard
-from decima.policy.compiled.network import pick
 from decima.policy.config import PolicyConfig
 from decima.policy.encoder import (
     DenseLayers,
@@ -29,10 +29,12 @@ from decima.policy.encoder import (
     SumEncoder,
     take_rows,
 )
-from decima.policy.scheduler import Actor, Choices
-from decima.policy.threads import one_thread
+from decima.policy.scheduler import Actor
 from workloads.custom import is_custom
 from workloads.errors import PartError
+
+if TYPE_CHECKING:
+    from decima.policy.compiled.choices import Choices
 
 __all__ = ["Evaluation", "Policy"]
 
@@ -180,7 +182,7 @@ class Policy(nn.Module):
         embeddings = self._embed(batch)
         candidates = np.flatnonzero(graphs.high > graphs.low)
         owner = np.repeat(np.arange(graphs.num_graphs), np.diff(graphs.first_stage))[candidates]
-        chosen = graphs.rows_of(stage)
+        chosen = batches.rows_of(graphs, stage)
 
         scores = self._stage_scores(batch, embeddings, candidates)
         index = np.searchsorted(candidates, chosen) - np.searchsorted(owner, np.arange(graphs.num_graphs))
@@ -192,7 +194,7 @@ class Policy(nn.Module):
         low, num_limits = graphs.low[chosen], graphs.high[chosen] - graphs.low[chosen]
         open_ = np.flatnonzero(num_limits > 1)
         if open_.size:
-            row, limits = _limits(low[open_], num_limits[open_])
+            row, limits = list_limits(low[open_], num_limits[open_])
             scores = self._limit_scores(batch, embeddings, chosen[open_], row, limits)
             limit_log_probability, limit_entropy = _choose(scores, row, (limit - low)[open_] - 1)
             where = self._move(open_)
@@ -224,7 +226,7 @@ class Policy(nn.Module):
                 only[-1] = 1
                 limits.append(only)
                 continue
-            row, limit = _limits(graphs.low[[stage]], np.array([num_limits]))
+            row, limit = list_limits(graphs.low[[stage]], np.array([num_limits]))
             scores = self._limit_scores(batch, embeddings, np.array([stage]), row, limit)
             limits.append(torch.softmax(scores, 0))
         return stages, limits
@@ -319,12 +321,14 @@ class Policy(nn.Module):
     ) -> Choices:
         """Choose in each observation, see ``Actor.act``; by compiled code unless a network is custom."""
         if not self.config.is_compiled:
-            return self._act(graphs, uniforms, guard)
+            from decima.policy.custom_choices import choose_by_networks
+
+            return choose_by_networks(self, graphs, uniforms, guard)
         return self._current_actor().act(graphs, uniforms, guard)
 
     @property
     def packed(self) -> tuple[Any, ...] | None:
-        """See ``decima.policy.scheduler.InferenceNetwork.packed``."""
+        """Fields of the compiled network with the current weights; None if a part of the network is custom."""
         return self._current_actor().packed if self.config.is_compiled else None
 
     def _current_actor(self) -> Actor:
@@ -334,73 +338,6 @@ class Policy(nn.Module):
             self._actor, self._actor_version = Actor(self.config, self.arrays), version
         return self._actor
 
-    @torch.no_grad()
-    def _act(self, graphs: Graphs, uniforms: NDArray[np.float64] | None, guard: Guard) -> Choices:
-        """Choose in each observation by PyTorch; all observations are one batch."""
-        size = graphs.num_graphs
-        choices = Choices(
-            np.full(size, -1, np.int32),
-            np.zeros(size, np.int32),
-            np.zeros(size, np.float32),
-            np.zeros(size, np.bool_),
-        )
-        with one_thread():
-            batch = self.tensors(graphs)
-            seen = batch, self._embed(batch)
-            self._choose(choices, graphs, *seen, None if uniforms is None else uniforms[:, :2])
-            low, high = guard
-            if (high > low).any():
-                asked = np.flatnonzero(choices.stage >= 0)
-                rows = graphs.rows_of(np.maximum(choices.stage, 0))[asked]
-                limit = choices.limit[asked]
-                choices.guarded[asked] = (limit <= low[rows]) | (limit > high[rows])
-                # An observation in which the guard leaves no choice keeps its first choice.
-                is_open = np.logical_or.reduceat(np.append(high > low, False), graphs.first_stage[:-1])
-                choices.guarded[:] &= is_open
-                owner = np.repeat(np.arange(size), np.diff(graphs.first_stage))
-                again = graphs._replace(low=low, high=np.where(choices.guarded[owner], high, low))
-                self._choose(choices, again, *seen, None if uniforms is None else uniforms[:, 2:4])
-        return choices
-
-    def _choose(
-        self,
-        choices: Choices,
-        graphs: Graphs,
-        batch: GraphTensors,
-        embeddings: Embeddings | None,
-        uniforms: NDArray[np.float64] | None,
-    ) -> None:
-        """Set stage, limit and log-probability of each observation in which some stage may be chosen."""
-        candidates = np.flatnonzero(graphs.high > graphs.low)
-        if not candidates.size:
-            return
-        owner = np.searchsorted(graphs.first_stage, candidates, side="right") - 1
-        asked, first = np.unique(owner, return_index=True)
-        greedy = uniforms is None
-        uniforms = np.full((graphs.num_graphs, 2), 0.5) if uniforms is None else uniforms
-
-        scores = self._stage_scores(batch, embeddings, candidates).float().cpu().numpy()
-        picked = [
-            pick(part, uniforms[index, 0], greedy)
-            for index, part in zip(asked, np.split(scores, first[1:]), strict=True)
-        ]
-        rows = candidates[first + np.array([choice for choice, _ in picked])]
-        limit, log_probability = graphs.high[rows], np.array([log for _, log in picked])
-
-        low, num_limits = graphs.low[rows], graphs.high[rows] - graphs.low[rows]
-        several = np.flatnonzero(num_limits > 1)
-        if self.config.limit != "none" and several.size:
-            row, limits = _limits(low[several], num_limits[several])
-            scores = self._limit_scores(batch, embeddings, rows[several], row, limits).float().cpu().numpy()
-            likeliest = greedy and not self.config.wait  # else the median, see ``Actor.act``
-            parts = np.split(scores, np.cumsum(num_limits[several])[:-1])
-            for index, part in zip(several, parts, strict=True):
-                choice, more = pick(part, uniforms[asked[index], 1], likeliest)
-                limit[index] = low[index] + 1 + choice
-                log_probability[index] += more
-        choices.stage[asked], choices.limit[asked] = graphs.stage_index[rows], limit
-        choices.log_probability[asked] = log_probability
-
 
 def _of_jobs(batch: GraphTensors, embeddings: Embeddings, jobs: Tensor) -> tuple[Tensor, Tensor]:
     """Return the embeddings y of these jobs and z of their clusters."""
@@ -408,7 +345,7 @@ def _of_jobs(batch: GraphTensors, embeddings: Embeddings, jobs: Tensor) -> tuple
     return take_rows(embeddings.jobs, jobs), take_rows(embeddings.cluster, graphs)
 
 
-def _limits(
+def list_limits(
     low: NDArray[np.int32], num_limits: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """List the limits ``low + 1 .. low + num_limits`` of several stages: index of the stage, and limit."""

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +27,9 @@ from decima.policy.compiled.graphs import (
     Profiles,
     build,
 )
-from decima.policy.compiled.network import act, decide
+from decima.policy.compiled.network import decide
 from decima.policy.config import PolicyConfig
-from decima.policy.messages import message_order, published_message_order
+from decima.policy.messages import message_order
 from decima.schedulers.base import Kind, Scheduler
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
@@ -39,11 +38,10 @@ from workloads.custom import is_custom
 from workloads.job import JobProfile
 
 if TYPE_CHECKING:
+    from decima.policy.compiled.choices import Choices
     from decima.policy.policy import Policy
 
-__all__ = [
-    "Actor", "Choices", "Featurizer", "NetworkChoice", "NeuralScheduler",
-]  # fmt: skip
+__all__ = ["Actor", "Featurizer", "NetworkChoice", "NeuralScheduler"]
 
 #: Cost exponents of executors in the features ``thrifty_executors`` and ``fast_executors``.
 COST_EXPONENTS = (2.5, 0.75)
@@ -57,25 +55,6 @@ NO_UNIFORMS = np.zeros((1, 4))
 #: Per-profile cache: messages, useful parallelism at each of ``COST_EXPONENTS`` (0 if no feature needs that), and
 #: heights of the stages (none if no feature needs them).
 _Known = tuple[NDArray[np.int32], tuple[int, ...], NDArray[np.float64]]
-
-
-class InferenceNetwork(Protocol):
-    """Interface of networks for inference: ``Actor``, or ``decima.policy.policy.Policy`` with gradients."""
-
-    config: PolicyConfig
-
-    @property
-    def arrays(self) -> Mapping[str, NDArray[np.float32]]:
-        """Weights by name."""
-
-    @property
-    def packed(self) -> tuple[Any, ...] | None:
-        """Fields of the compiled network with the current weights; None if a part of the network is custom."""
-
-    def act(
-        self, graphs: Graphs, uniforms: NDArray[np.float64] | None = None, guard: Guard = NO_GUARD
-    ) -> Choices:
-        """Choose in each observation, see ``Actor.act``."""
 
 
 class NetworkChoice(NamedTuple):
@@ -120,13 +99,13 @@ class NeuralScheduler(Scheduler):
         probability: joint probability of stage and limit of the last decision; NaN if there was no choice.
     """
 
-    policy: InferenceNetwork
+    policy: Actor | Policy
     kind = Kind.NETWORK
     sample_seed: int | None
     num_guarded: int
     probability: float
 
-    def __init__(self, policy: InferenceNetwork, sample_seed: int | None = None, guard: bool = True) -> None:
+    def __init__(self, policy: Actor | Policy, sample_seed: int | None = None, guard: bool = True) -> None:
         self.policy = policy
         self.sample_seed = sample_seed
         self._featurizer = Featurizer(policy.config, guard=guard)
@@ -200,8 +179,11 @@ class Featurizer:
     ) -> None:
         self.config = config
         self._guards = guard
-        published = config.message_order == "decima-sim"
-        self._order = messages or (published_message_order if published else message_order)
+        self._order = messages or message_order
+        if messages is None and config.message_order == "decima-sim":
+            from decima.policy.published_messages import published_message_order
+
+            self._order = published_message_order
         self._profiles = PerJob(self._of_profile, _joined)
         self._custom: CustomFeatures | None = None
         if any(is_custom(feature.name) for feature in (*config.stage_features, *config.job_features)):
@@ -235,7 +217,7 @@ class Featurizer:
     def choose(
         self,
         observation: Observation,
-        policy: InferenceNetwork,
+        policy: Actor | Policy,
         uniforms: NDArray[np.float64] | None = None,
         keeps_graph: bool = False,
     ) -> NetworkChoice:
@@ -274,23 +256,6 @@ class Featurizer:
         if self.config.limit == "stage":
             limit += held - int(observation.running_executors[stage])
         return Decision(stage, limit) if limit > held else None
-
-    def choice(
-        self, observation: Observation, graph: Graphs, decision: Decision | None
-    ) -> tuple[int, int] | None:
-        """Convert a decision to a choice (stage and limit) of the network, the inverse of ``decision``.
-
-        Idle executors can be expressed at every stage: the stage of the job with the least remaining work is taken.
-        Limits above the network's largest limit become the largest. None if the network has no such choice.
-        """
-        stage = _of_shortest(observation) if decision is None else decision.stage
-        row = int(np.searchsorted(graph.stage_index, stage))
-        low, high = int(graph.low[row]), int(graph.high[row])
-        held = observation.held(int(observation.stage_job[stage]))
-        limit = held if decision is None else decision.limit
-        if self.config.limit == "stage":
-            limit += int(observation.running_executors[stage]) - held
-        return (stage, min(limit, high)) if low < limit and low < high else None
 
     def graph(self, observation: Observation) -> Graphs:
         """Return the graph of an observation."""
@@ -343,36 +308,12 @@ class Featurizer:
         )
 
 
-def _of_shortest(observation: Observation) -> int:
-    """Return a stage that may be chosen, of the job with the least remaining work."""
-    work = observation.work_ms(observation.remaining_tasks)
-    stages = np.flatnonzero(observation.schedulable)
-    return int(stages[np.argmin(work[observation.stage_job[stages]])])
-
-
 def _joined(jobs: list[_Known]) -> tuple[NDArray[Any], ...]:
     messages = [np.zeros((0, 3), dtype=np.int32), *(of_job for of_job, _, _ in jobs)]
     useful = np.array([of_job for _, of_job, _ in jobs], dtype=np.float64).reshape(-1, len(COST_EXPONENTS))
     height_ms = np.concatenate([np.zeros(0), *(of_job for _, _, of_job in jobs)])
     first_message = np.cumsum([len(of_job) for of_job in messages])
     return tuple(Profiles(useful, height_ms, first_message, np.concatenate(messages)))
-
-
-@dataclass(frozen=True, eq=False)
-class Choices:
-    """Choices of a network in B observations.
-
-    Attributes:
-        stage: int32 [B], chosen stage, index in the observation's stage arrays; -1 if no stage may be chosen.
-        limit: int32 [B], parallelism limit, above ``Graphs.low`` and at most ``Graphs.high`` of the stage.
-        log_probability: float32 [B], joint log-probability of stage and limit.
-        guarded: bool [B], whether the guard masked the network's first choice.
-    """
-
-    stage: NDArray[np.int32]
-    limit: NDArray[np.int32]
-    log_probability: NDArray[np.float32]
-    guarded: NDArray[np.bool_]
 
 
 class Actor:
@@ -431,7 +372,12 @@ class Actor:
             guard: ``low`` and ``high`` after the guard's mask. If the mask excludes the choice, the network chooses
                 again among the rest, with the second pair of random numbers.
         """
+        from decima.policy.compiled.choices import (  # a scheduler chooses in one observation
+            Choices,
+            choose_in_all,
+        )
+
         greedy = uniforms is None
         if uniforms is None:
             uniforms = np.empty((graphs.num_graphs, 4))
-        return Choices(*act(tuple(graphs), self.packed, uniforms, greedy, *guard))
+        return Choices(*choose_in_all(tuple(graphs), self.packed, uniforms, greedy, *guard))

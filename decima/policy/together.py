@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.policy.compiled.graphs import NO_GUARD, Graphs
-from decima.policy.scheduler import Featurizer, InferenceNetwork, NetworkChoice
+from decima.policy import batches
+from decima.policy.compiled.graphs import NO_GUARD
+from decima.policy.scheduler import Actor, Featurizer, NetworkChoice
 from simulator.cluster.observation import Decision, Observation
 
 if TYPE_CHECKING:
+    from decima.policy.policy import Policy
     from simulator.cluster.base import BaseCluster
 
 __all__ = ["choose_together", "run_together"]
@@ -21,7 +23,7 @@ __all__ = ["choose_together", "run_together"]
 def choose_together(
     featurizers: Sequence[Featurizer],
     observations: Sequence[Observation],
-    policy: InferenceNetwork,
+    policy: Actor | Policy,
     uniforms: NDArray[np.float64] | None = None,
 ) -> list[NetworkChoice]:
     """Return the choices of a policy in B observations of different clusters, as one batch for a custom network.
@@ -36,7 +38,7 @@ def choose_together(
         featurizer.build(observation)
         for featurizer, observation in zip(featurizers, observations, strict=True)
     ]
-    graphs = Graphs.concatenate([graph for graph, _, _ in built])
+    graphs = batches.concatenate([graph for graph, _, _ in built])
     guard = NO_GUARD
     if any(low.size for _, _, (low, _) in built):
         # In observations without a mask, all limits of the graph may be chosen.
@@ -55,7 +57,7 @@ def choose_together(
     return choices
 
 
-def run_together(policy: InferenceNetwork, clusters: Sequence[BaseCluster]) -> None:
+def run_together(policy: Actor | Policy, clusters: Sequence[BaseCluster]) -> None:
     """Run new clusters to their ends with greedy decisions of a policy with a custom network, in lock step.
 
     The decisions are those of ``NeuralScheduler`` up to the rounding of larger batches.

@@ -9,8 +9,8 @@ import re
 from typing import TYPE_CHECKING, Any, Union
 
 import simulator  # its names are imported on first use
-from decima.schedulers.base import Decide, Kind, Scheduler, SchedulerError
-from decima.schedulers.entries import ENTRIES, PARAMETERS, SCHEDULERS, WITH_BASE
+from decima.schedulers.base import Decide, Scheduler, SchedulerError
+from decima.schedulers.entries import ENTRIES, PARAMETERS, SCHEDULERS
 
 if TYPE_CHECKING:
     from decima.schedulers.guarantees import Guarantees
@@ -83,30 +83,12 @@ def make_scheduler(spec: SchedulerLike, seed: int = 0) -> DecidesStages:
             kind: Any = SCHEDULERS[name]
             return kind(seed) if name == "random" else kind()  # type: ignore[no-any-return]
         if name in PARAMETERS:
-            return _with_parameters(spec, name, argument)
+            from decima.registry.parameters import rule_with_parameters
+
+            return rule_with_parameters(spec, name, argument)
     from decima.registry.custom import scheduler_of_class
 
     return scheduler_of_class(spec)
-
-
-def _with_parameters(spec: str, name: str, argument: str) -> Scheduler:
-    from decima.schedulers.parameters import parse_parameters
-
-    base: DecidesStages | None = None
-    if name in WITH_BASE and "=" in argument:
-        pairs = argument.split(",")
-        bases = [pair for pair in pairs if pair.partition("=")[0].strip() == "base"]
-        if bases:
-            base = make_scheduler(bases[-1].partition("=")[2].strip())
-            argument = ",".join(pair for pair in pairs if pair not in bases)
-    values = {} if base is not None and not argument else parse_parameters(spec, name, argument)
-    try:
-        scheduler = SCHEDULERS[name](**values, **({} if base is None else {"base": base}))
-    except ValueError as error:
-        raise SchedulerError(f"scheduler {spec!r}: {error}") from None
-    if argument.endswith(".json"):
-        scheduler.kind = Kind.TUNED_RULE
-    return scheduler
 
 
 def run_episode(config: ClusterConfig, sequence: JobSequence, scheduler: SchedulerLike) -> EpisodeRecord:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from decima.registry import LEARNED, UNGUARDED
-from decima.schedulers.base import FunctionScheduler
+from decima.schedulers.base import Decide, Scheduler
 from decima.schedulers.entries import ENTRIES
 from decima.schedulers.listing import signature
 from workloads.custom import is_custom
@@ -14,8 +14,20 @@ from workloads.errors import PartError, SchedulerError, did_you_mean
 
 if TYPE_CHECKING:
     from simulator.cluster.episode import DecidesStages
+    from simulator.cluster.observation import Decision, Observation
 
-__all__ = ["scheduler_of_class", "scheduler_of_object"]
+__all__ = ["FunctionScheduler", "scheduler_of_class", "scheduler_of_object"]
+
+
+class FunctionScheduler(Scheduler):
+    """Scheduler that decides by a function without state."""
+
+    def __init__(self, function: Decide) -> None:
+        self._function = function
+
+    def decide(self, observation: Observation) -> Decision | None:
+        """Return the function's decision."""
+        return self._function(observation)
 
 
 def scheduler_of_class(spec: str) -> DecidesStages:

@@ -14,9 +14,7 @@ from workloads.errors import SchedulerError
 if TYPE_CHECKING:
     from simulator.cluster.engine.rule import CompiledRule
 
-__all__ = [
-    "Decide", "FunctionScheduler", "Kind", "Scheduler", "SchedulerError",
-]  # fmt: skip
+__all__ = ["Decide", "Kind", "Scheduler", "SchedulerError"]
 
 
 class Kind(StrEnum):
@@ -65,14 +63,3 @@ class Scheduler(ABC):
 
 #: A function with the signature of ``Scheduler.decide``.
 Decide = Callable[[Observation], Decision | None]
-
-
-class FunctionScheduler(Scheduler):
-    """Scheduler that decides by a function without state."""
-
-    def __init__(self, function: Decide) -> None:
-        self._function = function
-
-    def decide(self, observation: Observation) -> Decision | None:
-        """Return the function's decision."""
-        return self._function(observation)

@@ -18,8 +18,8 @@ from decima.schedulers.guarantees import ENDLESS, ROUNDING, Guarantees
 from decima.schedulers.lateness import DueDates
 from decima.schedulers.srpt import OrderedRule
 from simulator.cluster.config import ClusterConfig
+from simulator.cluster.kept import Kept, Overruled
 from simulator.cluster.observation import Decision, Observation
-from simulator.cluster.record import Kept, Overruled
 from workloads.attributes import Tenant
 
 if TYPE_CHECKING:

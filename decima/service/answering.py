@@ -34,7 +34,7 @@ from decima.service.jobs import LiveJob, Prediction, estimated_profile
 from decima.service.protocol import JobMessage, StateMessage
 from decima.service.server import listen, logging_to, warm_up
 from decima.service.service import Connected, ServeError, Service, Watcher, notify, one_line
-from decima.workers import children_ignore
+from decima.workers.signals import children_ignore
 from workloads.errors import DecimaError
 
 __all__ = ["Probe", "Relay", "RelayHandler", "Reload", "Repeater", "Setup", "received", "run"]

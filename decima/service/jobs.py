@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from decima.service.history import History, is_skipped, match_stages
 from decima.service.protocol import Exchange, JobMessage, StateMessage
-from simulator.cluster.alone import known_profile
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.engine.posterior import posterior, records
 from simulator.cluster.estimates import Estimate, from_history, has_plan, without_history
+from simulator.cluster.known import known_profile
 from workloads.arrivals import WorkPrior
 from workloads.errors import DecimaError
 from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError

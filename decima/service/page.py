@@ -34,7 +34,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from decima.outputs import json_in_html
+from decima.evaluation.documents import json_in_html
 from decima.service.credentials import CHALLENGE, Tokens, check_request, load_certificate
 from decima.service.jobs import LiveJob
 from decima.service.protocol import Missed

@@ -26,7 +26,7 @@ from workloads.errors import SchedulingError
 
 if TYPE_CHECKING:
     from simulator.cluster.episode import DecidesStages
-    from simulator.cluster.record import Overruled
+    from simulator.cluster.kept import Overruled
 
 __all__ = ["Choice", "Share", "Snapshot", "cluster_of", "take_overruled"]
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from decima.outputs import json_text
+from decima.evaluation.documents import json_text
 from decima.service.log import Answered, Line, LogError, Question, Refused, Skipped, Started, Welcomed
 from decima.service.protocol import JobMessage, Missed
 from decima.service.readiness import assess

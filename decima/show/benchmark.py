@@ -12,8 +12,8 @@ from matplotlib.ticker import NullLocator
 
 from decima.evaluation.benchmark import FAIR, SEQUENCES, SETTINGS, VERSION, score
 from decima.evaluation.comparison import Comparison
+from decima.evaluation.documents import json_text, machine
 from decima.evaluation.metrics import paired_change
-from decima.outputs import json_text, machine
 from decima.registry import LEARNED
 from decima.show.style import GREY, draw_dots, finish_axes, new_axes
 from decima.show.tables import Report, table_of

@@ -30,7 +30,7 @@ from decima.show.style import (
     new_axes,
 )
 from decima.show.tables import interval_text, table_of
-from workloads.display import visible
+from decima.show.visible import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

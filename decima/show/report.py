@@ -166,7 +166,7 @@ def _kind_notes(comparison: Comparison) -> list[str]:
     for name, kind in comparison.kinds.items():
         policy = policy_named(comparison.schedulers[name])
         if kind == Kind.NETWORK and policy is not None:
-            from decima.policy.files import read_about
+            from decima.policy.about import read_about
 
             differing, decisions = comparison.differences(name, FALLBACK)
             notes.append(
@@ -222,7 +222,8 @@ def _guarantee_notes(comparison: Comparison, scheduler: str, runs: pd.DataFrame)
         return []
     changed, decisions = int(runs["overruled"].sum()), int(runs["decisions"].sum())
     text = f"{scheduler}: guarantees changed {changed:,} of {decisions:,} decisions"
-    if episode := comparison.episodes.get(scheduler):
+    episode = comparison.episodes.get(scheduler)
+    if episode is not None and episode.kept is not None:
         where = overruled_text(episode.kept.overruled)
         text += f" (in the first experiment {where})" if where else ""
     plain = next((name for name, spec in comparison.schedulers.items() if spec == base), None)

@@ -18,7 +18,7 @@ from matplotlib.font_manager import fontManager
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 from matplotlib.transforms import Bbox
 
-from workloads.display import visible
+from decima.show.visible import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,12 +14,12 @@ from rich.table import Table
 from rich.text import Text
 
 from decima.evaluation.metrics import METRICS, Interval, ci95
-from workloads.display import visible
+from decima.show.visible import visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from simulator.cluster.record import Overruled
+    from simulator.cluster.kept import Overruled
 
 #: Maximum number of decisions that a note names.
 MOST_NAMED = 5

@@ -10,9 +10,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from decima.evaluation.conditions import Conditions
+from decima.evaluation.documents import json_text, machine
 from decima.evaluation.metrics import METRICS, Interval, mean_interval, paired_change
 from decima.evaluation.tune import JUDGED_ON, TUNED_ON, TunedRule
-from decima.outputs import json_text, machine
 from decima.show.style import BLUE, GREY, finish_axes, legend_beside, new_axes
 from decima.show.tables import Report, table_of
 

@@ -6,9 +6,6 @@
 from __future__ import annotations
 
 import os
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from workloads.errors import DecimaError
 
@@ -22,20 +19,3 @@ def available_cpus() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-@contextmanager
-def children_ignore(*signals: signal.Signals) -> Iterator[None]:
-    """Block signals in processes started inside the block, from their first instruction on.
-
-    In the calling process, signals wait until the end of the block. Windows has no signal masks: workers there ignore
-    signals only after ``_start_worker``.
-    """
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

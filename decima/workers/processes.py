@@ -19,7 +19,8 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from decima.workers import WorkerError, children_ignore
+from decima.workers import WorkerError
+from decima.workers.signals import children_ignore
 
 __all__ = ["Processes"]
 

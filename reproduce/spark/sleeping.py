@@ -20,8 +20,8 @@ import pandas as pd
 from decima.evaluation.episodes import run_scheduler
 from decima.evaluation.spark import SPARKS_OWN, TRAINING_SEEDS, as_simulated, tuned
 from reproduce.spark.live import LiveSparkError, Overhead, live_spark, runs_unchanged, serving
-from simulator.cluster.alone import known_profile
 from simulator.cluster.config import ClusterConfig
+from simulator.cluster.known import known_profile
 from workloads.arrivals import JobSequence, RandomStream, batch_arrivals, poisson_arrivals, random_stream
 from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
 from workloads.scaling import scaled

@@ -1,4 +1,4 @@
-"""Estimate, from a job's profile, its completion time alone on a cluster, and its executor time (work).
+"""Estimate, from a job's profile, its completion time alone on a cluster, and the parallelism that it uses well.
 
 The estimate follows the engine's rules: executors move to the job at once, stages are served in the order in which they
 become ready, and executors that finish wait for the next stage. But tasks take their mean time, and executors form a
@@ -11,25 +11,17 @@ job, which takes time. ``simulator.cluster.engine.solo`` simulates the job inste
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
 from functools import lru_cache
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.cluster.config import ClusterConfig, ClusterKey, ExecutorClass, cluster_key
+from simulator.cluster.config import ClusterConfig, ExecutorClass
 from simulator.cluster.engine import waves
 from simulator.cluster.engine.profiles import pack
-from workloads.arrivals import JobSequence
-from workloads.errors import LONGEST_MS
-from workloads.job import JobProfile, StageProfile
+from workloads.job import JobProfile
 
-__all__ = [
-    "PARALLELISM", "alone_ms", "estimate", "known_profile",
-    "known_sequence", "useful_executors", "useful_parallelism", "work_ms",
-]  # fmt: skip
+__all__ = ["PARALLELISM", "alone_ms", "estimate", "useful_executors", "useful_parallelism"]
 
 #: Candidate parallelism limits; those above the number of executors are not used.
 PARALLELISM = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100)
@@ -65,69 +57,6 @@ def alone_ms(profile: JobProfile, config: ClusterConfig) -> NDArray[np.float64]:
     """Estimate a job's time alone with each limit of ``PARALLELISM`` that the cluster has: float64 [limits], ms."""
     most = min(config.num_executors, PARALLELISM[-1])
     return estimate(profile, config, tuple(limit for limit in PARALLELISM if limit <= most))[0]
-
-
-def work_ms(profile: JobProfile, config: ClusterConfig) -> NDArray[np.float64]:
-    """Estimate the executor time of each stage when a job is alone, float64 [num_stages], ms.
-
-    A task takes the mean time of its wave: ``Wave.FRESH`` for an executor's first task of the job, ``Wave.FIRST`` for
-    its first task of another stage, ``Wave.REST`` for all others. The job runs on all executors if durations do not
-    depend on the parallelism level, else on ``useful_executors(profile, config, 0)``.
-    """
-    levels = max(stage.durations.levels.size for stage in profile.stages)
-    limit = config.num_executors if levels == 1 else useful_executors(profile, config, 0.0)
-    work: NDArray[np.float64]
-    _, [work] = estimate(profile, config, (limit,))
-    return work
-
-
-_known: WeakKeyDictionary[JobProfile, dict[ClusterKey, JobProfile]] = WeakKeyDictionary()
-
-
-def known_profile(profile: JobProfile, config: ClusterConfig) -> JobProfile:
-    """Return the profile that schedulers of a cluster see, with the mean task durations on this cluster.
-
-    The mean of a stage is its ``work_ms`` divided by its number of tasks, unless the profile has a mean
-    (``TaskDurations.mean_ms``), as the published and the embedded TPC-H profiles do.
-
-    Returns:
-        ``profile`` itself if its means do not depend on the cluster; else the same object for the same arguments.
-    """
-    if profile.means_are_known:
-        return profile
-    by_cluster, key = _known.setdefault(profile, {}), cluster_key(config)
-    if key not in by_cluster:
-        work = work_ms(profile, config).tolist()
-        stages = (_known_stage(stage, ms) for stage, ms in zip(profile.stages, work, strict=True))
-        by_cluster[key] = replace(profile, stages=tuple(stages))
-    return by_cluster[key]
-
-
-def known_sequence(sequence: JobSequence, config: ClusterConfig) -> JobSequence:
-    """Return a sequence with the profiles that schedulers of a cluster see, ``known_profile``."""
-    profiles = tuple(known_profile(profile, config) for profile in sequence.profiles)
-    factors = [
-        max(seen.work_ms, 1.0) / max(profile.work_ms, 1.0)
-        for seen, profile in zip(profiles, sequence.profiles, strict=True)
-        if seen is not profile
-    ]
-    if not factors:
-        return sequence
-    # Task durations of the workload's other jobs on this cluster are unknown.
-    mean = math.exp(sum(map(math.log, factors)) / len(profiles))
-    return replace(
-        sequence,
-        profiles=profiles,
-        prior=sequence.work_prior.times(mean),
-        library=tuple(known_profile(profile, config) for profile in sequence.library),
-    )
-
-
-def _known_stage(stage: StageProfile, work_ms: float) -> StageProfile:
-    if stage.durations.mean_is_known:
-        return stage
-    mean_ms = min(work_ms / stage.num_tasks, LONGEST_MS)
-    return replace(stage, durations=replace(stage.durations, mean_ms=mean_ms))
 
 
 def estimate(

@@ -50,7 +50,7 @@ class BaseCluster(ABC):
         self.sequence = check_instance(sequence, JobSequence, "sequence", ConfigError)
         self._known = self.sequence  # as schedulers see it
         if not all(profile.means_are_known for profile in set(self.sequence.profiles)):
-            from simulator.cluster.alone import known_sequence  # estimates each job alone
+            from simulator.cluster.known import known_sequence  # estimates each job alone
 
             self._known = known_sequence(self.sequence, self.config)
         # With exact estimates, the distribution of the workload must not depend on future jobs.
@@ -85,7 +85,6 @@ class BaseCluster(ABC):
         self._num_waits = 0  # changes of the signal that all executors idled for, since the last commitment
         self._changes: list[tuple[int, float, bool]] = []  # executors, times in ms, whether they joined
         self._meter: RewardMeter | None = None  # made for the first reward
-        self._num_counted = 0  # arrivals and ends of jobs that the meter has counted
         #: Changes of the signal and of executors that the meter has not counted: number of arrivals and ends of jobs
         #: before, time, ms, total idle time of executors until then, ms, and executors from then on.
         self._settlements: list[tuple[int, float, float, int]] = []
@@ -230,70 +229,30 @@ class BaseCluster(ABC):
             from simulator.cluster.reward import reward_meter  # most episodes with a rule need no rewards
 
             self._meter = reward_meter(self.config, self.sequence, self._deadline_ms)
-        for num_changes, time_ms, idle_ms, executors in self._settlements:
-            self._count_jobs(self._meter, num_changes)
-            self._meter.settle(time_ms, idle_ms, executors)
-        self._settlements.clear()
-        self._count_jobs(self._meter, self._num_job_changes)
+        self._meter.follow(self)
         return self._meter
-
-    def _count_jobs(self, meter: RewardMeter, end: int) -> None:
-        """Count arrivals and ends of jobs, up to number ``end``."""
-        if self._num_counted == end:
-            return
-        for job, time_ms, idle_ms in self._job_changes(self._num_counted, end):
-            if job >= 0:
-                meter.add_job(time_ms, job, idle_ms)
-            else:
-                meter.end_job(time_ms, -1 - job, self.sequence.arrival_ms[-1 - job], idle_ms)
-        self._num_counted = end
 
     def _settle(self) -> None:
         """Note that the signal or the number of executors changes, for rewards by emissions."""
         idle_ms, executors = self._idle_ms(), int(self._classes["executors"].sum())
         self._settlements.append((self._num_job_changes, self.clock.now, idle_ms, executors))
 
-    def _change_executors(self, executors: list[int], classes: list[int], joins: bool) -> None:
-        """Record that executors of the given classes join the cluster, or are lost."""
-        self._changes += [(executor, self.clock.now, joins) for executor in executors]
-        self._classes = self._classes.copy()
-        np.add.at(self._classes["executors"], classes, 1 if joins else -1)
-        if self.config.signal is not None:
-            self._settle()
-        self._num_losses += 0 if joins else len(executors)
-
     def _end_of_log(self) -> dict[str, Any]:
         """Return the attributes of the record that both engines keep in the same way."""
-        changes = np.array(self._changes, dtype="i4, f8, ?")
-        failed = np.array(self._failed_jobs(), dtype="i8, f8")
-        return {
-            "end_ms": float(self.clock.now),
-            "num_decisions": self._num_decisions,
-            "failed_job": failed["f0"],
-            "failed_ms": failed["f1"],
-            "change_executor": changes["f0"],
-            "change_ms": changes["f1"],
-            "change_joins": changes["f2"],
-        }
-
-    def _failed_jobs(self) -> list[tuple[int, float]]:
-        """Return the failed jobs and the times of their failures, ms."""
+        log = {"end_ms": float(self.clock.now), "num_decisions": self._num_decisions}
         if not self.config.faults.active:
-            return []
-        completion_ms = self.completion_ms
-        ended = (
-            (-1 - job, time_ms) for job, time_ms, _ in self._job_changes(0, self._num_job_changes) if job < 0
-        )
-        return [(job, time_ms) for job, time_ms in ended if math.isnan(completion_ms[job])]
+            return log
+        from simulator.cluster.losses import log_of_losses
+
+        return log | log_of_losses(self)
 
     def _check_losses(self) -> None:
         """End the episode with a ``SchedulingError`` if executors are lost too often for live jobs to end."""
         if self._num_losses > MOST_LOSSES * self.config.num_executors and len(self._build_observation().jobs):
             self._done = True
-            raise SchedulingError(
-                f"{self._first_job()} cannot complete: executors were lost {self._num_losses:,} times since a job"
-                " arrived or ended"
-            )
+            from simulator.cluster.losses import too_many_losses
+
+            raise too_many_losses(self)
 
     def _nothing_pending(self) -> None:
         """Continue without a pending event: end the episode (also if it stalls), offer idle executors, or wait."""
@@ -307,39 +266,20 @@ class BaseCluster(ABC):
         elif self._has_end or self._waits_for_executors() or self._waits_for_signal():
             self._step()
         else:
-            raise self._stalled()
+            self._done = True
+            from simulator.cluster.losses import standstill
+
+            raise standstill(self)
 
     def _waits_for_executors(self) -> bool:
         """Return whether executors may return, and no stage could use an idle one."""
         returns = bool(self._outages) and math.isfinite(self.config.faults.executor_return_ms)
         return (returns or self._num_capacities > 0) and not self._is_wanted()
 
-    def _offer_recovered(self) -> None:
-        """Offer free executors after a failure, as tasks with lost outputs may have to run again."""
-        if self.config.faults.lost_output:
-            self._offer_free()
-
     def _waits_for_signal(self) -> bool:
         """Return whether all executors may idle until the signal changes, which they may for one period of it."""
         self._num_waits += 1
         return self.config.signal is not None and self._num_waits <= 1 + len(self.config.signal.value)
-
-    def _stalled(self) -> SchedulingError:
-        """End the stalled episode; return the error to raise, as jobs are left and no event is pending."""
-        self._done = True
-        lost = self.config.num_executors - int(self._classes["executors"].sum())
-        if not lost:
-            return SchedulingError(
-                "all executors are idle and nothing is pending, but"
-                f" {len(self._build_observation().jobs)} jobs are not complete"
-            )
-        return SchedulingError(
-            f"{self._first_job()} cannot complete: {lost} executors are lost, and the others are idle"
-        )
-
-    def _first_job(self) -> str:
-        job = int(self._build_observation().job_id[0])
-        return f"job {job} ({self.sequence.profiles[job].name})"
 
     def _has_live_jobs(self) -> bool:
         """Return whether some job has arrived and not ended."""

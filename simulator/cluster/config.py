@@ -31,13 +31,12 @@ from workloads.errors import (
 
 if TYPE_CHECKING:
     from simulator.cluster.estimators import FittedEstimator
-    from workloads.arrivals import JobSequence
     from workloads.carbon import Signal
     from workloads.job import StageProfile
 
 __all__ = [
     "DECIMA_SIM", "ERRORS", "ESTIMATORS", "EXACT", "PAPER", "SEMANTICS", "TRACE", "ClusterConfig", "ClusterKey",
-    "ConfigError", "ExecutorClass", "Knowledge", "Semantics", "check_demands", "cluster_key",
+    "ConfigError", "ExecutorClass", "Knowledge", "Semantics", "cluster_key",
 ]  # fmt: skip
 
 
@@ -302,18 +301,3 @@ ClusterKey = tuple[tuple[ExecutorClass, ...], float, float, Semantics]
 def cluster_key(config: ClusterConfig) -> ClusterKey:
     """Return the settings of a cluster that determine a job's time alone, as a key for caches."""
     return config.executor_classes, config.moving_delay_ms, config.warmup_delay_ms, config.semantics
-
-
-def check_demands(config: ClusterConfig, sequence: JobSequence) -> None:
-    """Check that the cluster can run all stages of a sequence.
-
-    Raises:
-        ConfigError: no executor class can run some stage.
-    """
-    for job, profile in enumerate(sequence.profiles):
-        for index, stage in enumerate(profile.stages):
-            if not any(executor_class.fits(stage) for executor_class in config.executor_classes):
-                raise ConfigError(
-                    f"no executor class can run stage {index} of job {job} ({profile.name}), which needs"
-                    f" cpu {stage.cpu:g} and memory {stage.memory:g}"
-                )

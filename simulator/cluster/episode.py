@@ -10,7 +10,7 @@ from simulator.cluster.base import BaseCluster
 from simulator.cluster.cluster import Cluster
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation
-from simulator.cluster.record import NOTHING_KEPT, EpisodeRecord
+from simulator.cluster.record import EpisodeRecord
 from workloads.arrivals import JobSequence
 from workloads.errors import ConfigError, check_instance
 
@@ -85,5 +85,5 @@ def run_episode(config: ClusterConfig, sequence: JobSequence, scheduler: Decides
     while not cluster.done:
         observation = cluster.observe()
         cluster.decide(scheduler.decide(observation) if observation.num_schedulable else None)
-    num_guarded, kept = getattr(scheduler, "num_guarded", 0), getattr(scheduler, "kept", NOTHING_KEPT)
+    num_guarded, kept = getattr(scheduler, "num_guarded", 0), getattr(scheduler, "kept", None)
     return replace(cluster.record(), num_guarded=num_guarded, kept=kept)

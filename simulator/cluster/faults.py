@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from enum import IntEnum
 from itertools import pairwise
 from typing import Annotated
 
@@ -14,7 +13,7 @@ from workloads.display import colon_separated
 from workloads.errors import LONGEST_MS, ConfigError
 
 __all__ = [
-    "MIN_LATE_MS", "MOST_FAILURES", "NO_FAULTS", "SPECULATION", "Faults", "Outcome",
+    "MIN_LATE_MS", "MOST_FAILURES", "NO_FAULTS", "SPECULATION", "Faults",
 ]  # fmt: skip
 
 #: Number of failures of a task after which its job fails (Spark's ``spark.task.maxFailures``).
@@ -27,17 +26,6 @@ SPECULATION = (0.75, 1.5)
 
 #: Module of the texts of settings.
 _TEXTS = "simulator.cluster.texts"
-
-
-class Outcome(IntEnum):
-    """End of a task run (an attempt or a speculative copy of a task)."""
-
-    FINISHED = 0
-    FAILED = 1
-    EXECUTOR_LOST = 2
-    OUTPUT_LOST = 3
-    JOB_FAILED = 4
-    KILLED = 5
 
 
 _Share = Annotated[Number, Field(ge=0, le=1)]

@@ -66,7 +66,7 @@ class EpisodeMetrics:
     @cached_property
     def work_ms(self) -> NDArray[np.float64]:
         """Expected executor time of each job alone on this cluster, float64 [num_jobs], ms."""
-        from simulator.cluster.alone import work_ms  # estimates each job alone
+        from simulator.cluster.known import work_ms  # estimates each job alone
 
         work = {
             profile: float(work_ms(profile, self.config).sum()) for profile in set(self.sequence.profiles)
@@ -77,7 +77,7 @@ class EpisodeMetrics:
     def work_inflation(self) -> NDArray[np.float64]:
         """Ratio of the executor time of each job's tasks to the expected time when it is alone, float64 [num_jobs].
 
-        Above 1 with more cold starts or a higher parallelism than alone (``simulator.cluster.alone.work_ms``). NaN for
+        Above 1 with more cold starts or a higher parallelism than alone (``simulator.cluster.known.work_ms``). NaN for
         a job that is incomplete or without work. Source: Decima, Figure 10(e).
         """
         spent = np.where(np.isnan(self.record.completion_ms), np.nan, self.busy_ms)

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.cluster.reward import RewardMeter
-from workloads.custom import custom_code, is_custom
+from workloads.custom import is_custom
+from workloads.custom_code import custom_code
 from workloads.errors import ConfigError, did_you_mean
 from workloads.texts import number_in
 

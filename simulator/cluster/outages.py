@@ -9,6 +9,7 @@ import numpy as np
 
 from simulator.cluster.draws import executor_keys, outage_ms
 from simulator.cluster.engine import commands, faults
+from simulator.cluster.losses import change_executors
 
 if TYPE_CHECKING:
     from simulator.cluster.cluster import Cluster
@@ -75,5 +76,5 @@ def _lose_or_join(cluster: Cluster, executors: list[int], *, joins: bool) -> Non
         faults.lose(cluster._memory, np.array(executors), cluster.clock.now)
     cluster._state.cluster["num_executors"] += len(executors) if joins else -len(executors)
     classes = cluster._state.executors["class_id"][executors]
-    cluster._change_executors(executors, classes.tolist(), joins)
+    change_executors(cluster, executors, classes.tolist(), joins=joins)
     cluster._offer_free()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,41 +19,11 @@ from workloads.display import count_text
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["NOTHING_KEPT", "EpisodeRecord", "Kept", "Overruled"]
+    from simulator.cluster.kept import Kept
+
+__all__ = ["EpisodeRecord"]
 
 _Number = TypeVar("_Number", bound=np.generic)
-
-
-class Overruled(NamedTuple):
-    """A decision of a scheduler that a guarantee changed.
-
-    Attributes:
-        decision: number of the decision in the episode, from 0; decisions of the engine are not counted.
-        time_ms: simulated time, ms.
-        guarantee: ``floor``, ``ceiling`` or ``no-later-than``.
-    """
-
-    decision: int
-    time_ms: float
-    guarantee: str
-
-
-class Kept(NamedTuple):
-    """Statistics of a scheduler's guarantees in an episode, see ``decima.schedulers.guarantees``.
-
-    Attributes:
-        overruled: decisions that the guarantees changed, in order.
-        below_floor_ms: longest time for which a tenant that could use executors had fewer than its floor, ms.
-        slack_ms: largest slack that all jobs had in common, ms; 0 if each job has its own slack.
-    """
-
-    overruled: tuple[Overruled, ...] = ()
-    below_floor_ms: float = 0.0
-    slack_ms: float = 0.0
-
-
-#: Statistics of a scheduler without guarantees.
-NOTHING_KEPT = Kept()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -80,7 +50,7 @@ class EpisodeRecord:
         end_ms: time of the end of the episode, ms.
         num_decisions: number of decisions, including those that the engine took on the scheduler's behalf.
         num_guarded: number of decisions of a learned policy that its guard changed.
-        kept: statistics of the scheduler's guarantees.
+        kept: statistics of the scheduler's guarantees; None if it has none.
         lost_task: int64 [num_runs - num_tasks], task of each lost run.
         lost_outcome: int8 [num_runs - num_tasks], ``Outcome`` of each lost run.
         failed_job: int64 [num_failed], jobs that failed.
@@ -104,7 +74,7 @@ class EpisodeRecord:
     end_ms: float
     num_decisions: int
     num_guarded: int = 0
-    kept: Kept = NOTHING_KEPT
+    kept: Kept | None = None
     lost_task: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     lost_outcome: NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, dtype=np.int8))
     failed_job: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))

@@ -25,7 +25,9 @@ from simpy.events import ProcessGenerator
 
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.draws import COPY, Purpose, executor_keys, outage_ms
-from simulator.cluster.faults import MIN_LATE_MS, MOST_FAILURES, Outcome
+from simulator.cluster.faults import MIN_LATE_MS, MOST_FAILURES
+from simulator.cluster.losses import change_executors
+from simulator.cluster.outcome import Outcome
 from simulator.cluster.record import EpisodeRecord
 from simulator.cluster.reference_executors import ReferenceExecutors
 from simulator.cluster.reference_state import Executor, Job, Stage, log_of, redrawn_ms
@@ -75,7 +77,7 @@ class ReferenceCluster(ReferenceExecutors):
             for method, *arguments in self._history:
                 method(fork, *arguments)
         fork._change_future(futures, arrivals)
-        fork._meter, fork._num_counted = copy(self._counted()), self._num_counted
+        fork._meter = copy(self._counted())
         fork._settlements.clear()
         fork.keeps_executors = self.keeps_executors
         return fork
@@ -300,6 +302,11 @@ class ReferenceCluster(ReferenceExecutors):
             [executor for executor in self._executors[low:high] if executor not in self._outages]
         )
 
+    def _offer_recovered(self) -> None:
+        """Offer free executors after a failure, as tasks with lost outputs may have to run again."""
+        if self.config.faults.lost_output:
+            self._offer_free()
+
     def _lose_or_join(self, executors: list[Executor]) -> None:
         """Remove executors from the cluster, or add them again if they are away."""
         if not executors:
@@ -312,9 +319,9 @@ class ReferenceCluster(ReferenceExecutors):
                 self._go_to_common_pool(executor)
             else:
                 self._lose(executor)
-        self._change_executors(
-            [executor.number for executor in executors], [executor.class_id for executor in executors], joins
-        )
+        numbers = [executor.number for executor in executors]
+        classes = [executor.class_id for executor in executors]
+        change_executors(self, numbers, classes, joins=joins)
         self._offer_free()
 
     def _lose(self, executor: Executor) -> None:

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from simpy.events import ProcessGenerator
 
 from simulator.cluster.base import BaseCluster
-from simulator.cluster.config import ClusterConfig, check_demands
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.demands import check_demands
 from simulator.cluster.draws import COPY, duration_ms
 from simulator.cluster.estimates import redrawn_factors
 from simulator.cluster.objectives import objective_named

@@ -14,7 +14,7 @@ from simulator.cluster.config import ClusterConfig
 from simulator.cluster.draws import COPY, Purpose, chance, job_key, longer_ms
 from simulator.cluster.engine.posterior import posterior, records
 from simulator.cluster.estimates import Estimate
-from simulator.cluster.faults import Outcome
+from simulator.cluster.outcome import Outcome
 from workloads.arrivals import JobSequence, task_noise
 from workloads.job import JobProfile, StageProfile, Wave
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from simulator.cluster.base import BaseCluster
     from simulator.cluster.config import ClusterConfig
     from workloads.arrivals import JobSequence
 
@@ -42,6 +43,26 @@ class RewardMeter:
         self._counted_ms = 0.0
         self._cost_ms = 0.0
         self._num_arrived, self._num_ended = 0, 0
+        self._num_followed = 0  # arrivals and ends of jobs that `follow` has counted
+
+    def follow(self, cluster: BaseCluster) -> None:
+        """Count all changes of a cluster since the last call: arrivals and ends of jobs, and settlements."""
+        for num_changes, time_ms, idle_ms, executors in cluster._settlements:
+            self._follow_jobs(cluster, num_changes)
+            self.settle(time_ms, idle_ms, executors)
+        cluster._settlements.clear()
+        self._follow_jobs(cluster, cluster._num_job_changes)
+
+    def _follow_jobs(self, cluster: BaseCluster, end: int) -> None:
+        """Count arrivals and ends of jobs, up to number ``end``."""
+        if self._num_followed == end:
+            return
+        for job, time_ms, idle_ms in cluster._job_changes(self._num_followed, end):
+            if job >= 0:
+                self.add_job(time_ms, job, idle_ms)
+            else:
+                self.end_job(time_ms, -1 - job, cluster.sequence.arrival_ms[-1 - job], idle_ms)
+        self._num_followed = end
 
     def settle(self, now_ms: float, idle_ms: float, executors: int) -> None:
         """Count emissions until now, as the signal or the number of executors in the cluster changes.

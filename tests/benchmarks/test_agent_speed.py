@@ -19,7 +19,8 @@ import torch
 from decima.learning import PPO, Reinforce
 from decima.learning.cluster.advantages import Curve, Returns, SequenceBaseline, accumulate
 from decima.learning.cluster.clone import clone_epochs, split
-from decima.learning.cluster.rollout import Episode, Trajectories, record_scheduler, roll_out
+from decima.learning.cluster.demonstrations import record_scheduler
+from decima.learning.cluster.rollout import Episode, Trajectories, roll_out
 from decima.policy import PRESETS, NeuralScheduler, Policy, load_actor
 from decima.policy.shipped import SHIPPED
 from decima.policy.threads import one_thread

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from decima import outputs
+from decima.evaluation.documents import json_text
+from decima.show.visible import visible
 from tests.cases import cases
 from tests.programs import ctrl_c_strikes
-from workloads.display import visible
 
 
 def test_an_interrupted_write_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:
@@ -110,7 +111,7 @@ def test_json_has_neither_infinity_nor_nan() -> None:
     """NaN and infinity become null at any depth; other values stay."""
     unknown = [math.inf, -math.inf, math.nan]
     content = {"a": unknown, "b": {"c": (1.5, math.inf), "d": -math.inf}, "e": [0.0, 3, True, "Infinity", None]}
-    text = outputs.json_text(content)
+    text = json_text(content)
 
     def no_number(name: str) -> None:
         raise AssertionError(f"{name} is no JSON")

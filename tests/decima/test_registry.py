@@ -225,7 +225,8 @@ def test_workers_of_a_training_do_not_load_pytorch(tmp_path: Path) -> None:
     code = """
 import sys
 from decima.evaluation.conditions import Conditions
-from decima.learning.cluster.rollout import EpisodePlan, Shared, record_sequence, roll_out_plans
+from decima.learning.cluster.demonstrations import record_sequence
+from decima.learning.cluster.rollout import EpisodePlan, Shared, roll_out_plans
 from decima.learning.cluster.validation import evaluate_weights
 from decima.policy.files import load_actor
 from workloads.sources.open import SYNTHETIC, open_workload

@@ -7,8 +7,9 @@ from dataclasses import fields
 from typing import Any
 
 from workloads.attributes import DEFAULT_TENANT, NO_ATTRIBUTES, JobAttributes, Tenant
-from workloads.errors import WorkloadError, place_name
+from workloads.errors import WorkloadError
 from workloads.sources.file_format import Attributes, WorkloadFile
+from workloads.validation import place_name
 
 
 def build_attributes(file: WorkloadFile) -> tuple[dict[str, JobAttributes], list[JobAttributes]]:

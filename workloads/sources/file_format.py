@@ -23,7 +23,6 @@ from pydantic import (
     create_model,
 )
 
-from workloads.errors import place_name
 from workloads.imperfections import Imperfections
 from workloads.job import MOST_BYTES, MOST_OPERATORS, JobProfile, StageProfile, TaskDurations, WorkloadError
 
@@ -162,8 +161,7 @@ def build_profile(name: str, profile: _Profile) -> JobProfile:
         try:
             durations = build_durations(stage.duration_ms)
         except WorkloadError as error:
-            place = place_name(("profiles", name, "stages", index, "duration_ms"))
-            raise WorkloadError(f"{place}: {error}") from None
+            raise _at(("profiles", name, "stages", index, "duration_ms"), error) from None
         try:
             stages.append(
                 StageProfile(
@@ -179,13 +177,12 @@ def build_profile(name: str, profile: _Profile) -> JobProfile:
                 )
             )
         except WorkloadError as error:
-            place = place_name(("profiles", name, "stages", index))
-            raise WorkloadError(f"{place}: {error}") from None
+            raise _at(("profiles", name, "stages", index), error) from None
     edges = _build_edges(name, profile.stages)
     try:
         return JobProfile(name, tuple(stages), edges)
     except WorkloadError as error:
-        raise WorkloadError(f"{place_name(('profiles', name))}: {error}") from None
+        raise _at(("profiles", name), error) from None
 
 
 def build_durations(durations: float | list[float] | _Waves) -> TaskDurations:
@@ -211,8 +208,8 @@ def _build_edges(name: str, stages: list[_Stage]) -> NDArray[np.int64]:
         for index, parent in enumerate(stage.parents):
             matches = by_name.get(parent, [])
             if len(matches) != 1:
-                where = place_name(("profiles", name, "stages", child, "parents", index))
-                raise WorkloadError(f"{where}: {_expected_parent(parent, matches, stages)}")
+                place = ("profiles", name, "stages", child, "parents", index)
+                raise _at(place, _expected_parent(parent, matches, stages))
             edges.append((matches[0], child))
     return np.array(sorted(edges), dtype=np.int64).reshape(-1, 2)
 
@@ -223,3 +220,10 @@ def _expected_parent(parent: int | str, found: list[int], stages: list[_Stage]) 
     if found:
         return f"stages {found[0]} and {found[1]} are both named {parent!r}, expected a number"
     return f"no stage of this job is named {parent!r}"
+
+
+def _at(place: tuple[str | int, ...], problem: object) -> WorkloadError:
+    """Return the error of a problem at a place in the file."""
+    from workloads.validation import place_name
+
+    return WorkloadError(f"{place_name(place)}: {problem}")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from decima.evaluation.tuning import best_for_all, sweep_ms
+from decima.evaluation.sweeps import best_for_all, sweep_ms
 from decima.evaluation.variants import GRIDS, TUNED_ONCE
 from simulator.cluster.config import SPARK, ClusterConfig
 from workloads.arrivals import JobSequence

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from decima.evaluation.conditions import CompareError
 from decima.evaluation.metrics import Interval, mean_interval
 from decima.schedulers.fifo import Fifo
-from simulator.cluster.alone import known_profile
 from simulator.cluster.config import ClusterConfig, ExecutorClass
 from simulator.cluster.episode import run_episode
 from simulator.cluster.faults import Faults
+from simulator.cluster.known import known_profile
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile, TaskDurations, Wave
 from workloads.sources.tpch import LEVELS

@@ -28,11 +28,11 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from decima.evaluation.conditions import CompareError, Conditions
+from decima.evaluation.documents import json_text
 from decima.evaluation.episodes import run_scheduler
 from decima.evaluation.fit import misfits
 from decima.evaluation.spark import SPARKS_OWN, TRAINING_SEEDS, WEIGHTED_FAIR, as_simulated, tuned
 from decima.evaluation.spark.logged_jobs import HeldOut, LoggedJobs, jobs_by_application
-from decima.outputs import json_text
 from decima.registry import policy_named
 from decima.schedulers.base import Scheduler
 from decima.schedulers.spark import FairPools, SparkFifo, SparkPools

@@ -22,7 +22,6 @@ from decima.learning.cluster.rollout import (
     NUM_LOADS,
     EpisodePlan,
     Trajectories,
-    record_scheduler,
     start_episodes,
 )
 from decima.registry import make_scheduler
@@ -400,6 +399,8 @@ class Advantages:
 
     def _heuristic_run(self, policy: Policy, plan: EpisodePlan, unit_ms: float) -> Curve:
         """Run the scheduler of the baseline ``heuristic`` on an episode's job sequence; return its returns."""
+        from decima.learning.cluster.demonstrations import record_scheduler
+
         scheduler = make_scheduler(self._config.baseline.scheduler, plan.sequence_seed)
         run = record_scheduler(scheduler, start_episodes(policy.config, self._conditions, [plan]))
         return self._curve(_in_units(run, np.array([unit_ms])) if self._config.returns.relative else run, 0)

@@ -11,16 +11,17 @@ added to the previous sample. Worker processes import this module: it needs no P
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from decima import policy as policies  # its names are imported on first use
+from decima.policy import batches
 from decima.policy.compiled.graphs import Graphs
-from decima.policy.files import make_actor
-from decima.policy.scheduler import Featurizer, NetworkChoice
+from decima.policy.scheduler import Actor, Featurizer, NetworkChoice
 from decima.registry import make_scheduler
 from decima.settings import ENDS, RUN_SEEDS, WARM_UPS
 from simulator.cluster.episode import make_cluster
@@ -35,16 +36,14 @@ if TYPE_CHECKING:
     from decima.learning.cluster.config import TrainingConfig
     from decima.policy.config import PolicyConfig
     from decima.policy.policy import Policy
-    from decima.policy.scheduler import Actor
     from simulator.cluster.base import BaseCluster
     from simulator.cluster.config import ClusterConfig
-    from simulator.cluster.episode import DecidesStages
     from simulator.cluster.observation import Decision, Observation
     from workloads.arrivals import JobSequence
 
 __all__ = [
     "LIVE_JOBS", "NUM_LOADS", "Episode", "EpisodePlan", "Shared", "Trajectories", "gather", "load_of",
-    "plan_iteration", "record_scheduler", "record_sequence", "roll_out", "roll_out_plans", "start_episodes",
+    "make_actor", "plan_iteration", "roll_out", "roll_out_plans", "start_episodes",
 ]  # fmt: skip
 
 #: Number of sums that ``load_of`` returns, and the position of the number of live jobs among them.
@@ -305,26 +304,6 @@ def roll_out(policy: Actor | Policy, episodes: Sequence[Episode]) -> Trajectorie
     return gather(policy.config, episodes)
 
 
-def record_scheduler(scheduler: DecidesStages, episodes: Sequence[Episode]) -> Trajectories:
-    """Run episodes with any scheduler, and record its decisions as choices of a policy.
-
-    Decisions that the policy cannot choose: leaving executors idle is no sample if the policy cannot wait; a limit
-    above the policy's largest limit is recorded as the largest.
-    """
-    for episode in episodes:
-        scheduler.reset(episode.config)
-        while not episode.cluster.done:
-            observation = episode.observation = episode.cluster.observe()
-            decision = scheduler.decide(observation) if observation.num_schedulable else None
-            graph, num_answers = episode.featurizer.graph_and_answers(observation)
-            choice = episode.featurizer.choice(observation, graph, decision) if num_answers > 1 else None
-            if choice is not None:
-                episode.record(graph, *choice, 0.0)
-                decision = episode.featurizer.decision(observation, *choice)
-            episode.decide(decision)
-    return gather(episodes[0].featurizer.config, episodes)
-
-
 # Trajectories: samples of all episodes as arrays.
 
 
@@ -385,7 +364,7 @@ class Trajectories:
 
     def evaluate(self, policy: Policy, part: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Return log-probability and entropy (nats) of the samples ``part``, int64 [k]: float [k], with gradients."""
-        seen = policy(self.graphs.select(part), self.stage[part], self.limit[part])
+        seen = policy(batches.select(self.graphs, part), self.stage[part], self.limit[part])
         return seen.log_probability, seen.entropy
 
     @staticmethod
@@ -396,7 +375,7 @@ class Trajectories:
         lengths = np.concatenate([np.diff(part.first) for part in parts])
         names = [field.name for field in fields(Trajectories) if field.name not in ("graphs", "first")]
         return Trajectories(
-            graphs=Graphs.concatenate([part.graphs for part in parts]),
+            graphs=batches.concatenate([part.graphs for part in parts]),
             first=np.concatenate([[0], np.cumsum(lengths)]),
             **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names},
         )
@@ -413,7 +392,7 @@ def gather(config: PolicyConfig, episodes: Sequence[Episode]) -> Trajectories:
 
     times = [[sample.time_ms for sample in episode.samples] for episode in episodes]
     return Trajectories(
-        graphs=Graphs.concatenate([sample.graph for sample in samples] or [_no_graphs(config)]),
+        graphs=batches.concatenate([sample.graph for sample in samples] or [_no_graphs(config)]),
         stage=column("stage", np.int32),
         limit=column("limit", np.int32),
         log_probability=column("log_probability", np.float32),
@@ -504,18 +483,26 @@ class Shared:
     seed: int = 0
 
 
+def make_actor(config: PolicyConfig, arrays: Mapping[str, NDArray[np.float32]]) -> Actor | Policy:
+    """Build a policy for inference from its configuration and weights.
+
+    Args:
+        config: configuration of the policy.
+        arrays: float32 weights, with names and shapes as in ``Policy.arrays``.
+
+    Raises:
+        PartError: a custom part cannot be loaded.
+    """
+    if config.is_compiled:
+        return Actor(config, arrays)
+    network = policies.Policy(config)  # imports PyTorch only now
+    network.take({name: array.copy() for name, array in arrays.items()})  # PyTorch refuses read-only arrays
+    return network
+
+
 def roll_out_plans(
     weights: dict[str, NDArray[np.float32]], shared: Shared, plans: Sequence[EpisodePlan]
 ) -> Trajectories:
     """Run planned episodes with a policy of the given weights."""
     actor = make_actor(shared.policy, weights)
     return roll_out(actor, start_episodes(shared.policy, shared.conditions, plans))
-
-
-def record_sequence(
-    scheduler: str, num_jobs: int | None, share: float, shared: Shared, seed: int
-) -> Trajectories:
-    """Record a scheduler's decisions on one job sequence; ``num_jobs`` replaces the workload's number of jobs."""
-    conditions = shared.conditions if num_jobs is None else replace(shared.conditions, num_jobs=num_jobs)
-    episode = Episode(shared.policy, conditions.cluster_of(seed), conditions.sequence(seed), share=share)
-    return record_scheduler(make_scheduler(scheduler, shared.seed), [episode])

@@ -121,13 +121,14 @@ class PolicySection(Section):
     @model_validator(mode="after")
     def _check_parts(self) -> PolicySection:
         try:
-            custom_parts = self.build().custom_parts
+            policy = self.build()
         except ValidationError as error:
             raise ValueError(first_problem(error)) from None
-        for part in custom_parts:
-            from decima.policy.parts import check_part
+        if policy.has_custom_parts:
+            from decima.policy.parts import check_part, custom_parts
 
-            check_part(part.name, part.key, part.base)
+            for part in custom_parts(policy):
+                check_part(part.name, part.key, part.base)
         return self
 
     def build(self) -> PolicyConfig:

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from decima.evaluation.variants import HINDSIGHT
 from decima.learning.cluster.advantages import Advantages
-from decima.learning.cluster.clone import clone_epochs, split
 from decima.learning.cluster.config import TrainingConfig, read_config, workload_overrides
 from decima.learning.cluster.ppo import PPO
 from decima.learning.cluster.reinforce import Reinforce, sequence_gradients, signal_of
@@ -29,7 +28,6 @@ from decima.learning.cluster.rollout import (
     Shared,
     Trajectories,
     plan_iteration,
-    record_sequence,
     roll_out_plans,
 )
 from decima.learning.cluster.validation import (
@@ -48,8 +46,9 @@ from decima.learning.metrics import (
     objective_title,
     validation_metric,
 )
+from decima.policy.about import TRAINED_ON, read_about
 from decima.policy.distribution import summarise
-from decima.policy.files import TRAINED_ON, load_policy, policy_path, read_about
+from decima.policy.files import load_policy, policy_path
 from decima.policy.policy import Policy
 from decima.policy.save import save_policy
 from decima.settings import (
@@ -65,7 +64,6 @@ from workloads.custom import is_custom
 from workloads.errors import PolicyFileError
 
 if TYPE_CHECKING:
-    from decima.evaluation.metrics import Interval
     from decima.learning.cluster.sections import UpdateSection
 
 __all__ = ["ClusterTraining", "train_policy"]
@@ -86,7 +84,7 @@ HEURISTICS = "heuristics on the validation sequences"
 class ClusterTraining(TrainingLoop[TrainingConfig]):
     """Training run on clusters, see ``TrainingLoop``.
 
-    Results are objectives on each validation sequence, [n], ms, see ``decima.evaluation.tuning.objective_ms``.
+    Results are objectives on each validation sequence, [n], ms, see ``decima.evaluation.sweeps.objective_ms``.
 
     Attributes:
         average: exponential moving average of the policy's weights, which is less noisy; it is validated and saved.
@@ -204,12 +202,17 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
         seeds, progress = self.config.validation_seeds, partial(self._progress, HEURISTICS)
         if self.config.settings is None:
             return reference_results(np.array(self._map(reference_row, seeds, progress)))
-        names = self._references
+        from decima.learning.cluster.cells import references
+
+        names = references(self.config)
         work = [(name, seed) for name in names for seed in seeds]
         table = np.array(self._map(scheduler_ms, work, progress)).reshape(len(names), len(seeds))
         return dict(zip(names, table.tolist(), strict=True))
 
     def _clone(self, epochs_done: int) -> Iterator[dict[str, float]]:
+        from decima.learning.cluster.clone import clone_epochs, split
+        from decima.learning.cluster.demonstrations import record_sequence
+
         cloning = self.config.behaviour_cloning
         assert cloning is not None
         work = partial(record_sequence, cloning.scheduler, cloning.jobs, self.config.episodes.share)
@@ -251,7 +254,9 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
         table = np.concatenate(self._map(work, shares, progress, map(len, shares))).T.copy()
         jct_ms, makespan_ms, objective = table
         if self.config.settings is not None:
-            return self._over_cells(objective)
+            from decima.learning.cluster.cells import validate_cells
+
+            return validate_cells(self.config, objective, self._reference)
         mean = float(objective.mean())
         measured = {
             "validation_mean_jct_s": float(jct_ms.mean()) / 1000,
@@ -263,28 +268,6 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
         # A reference objective such as tardiness may be 0: then the improvement is absolute, in s.
         improvement = 1 - mean / reference if reference else -mean / 1000
         return Validation(mean / 1000, reference / 1000, improvement, objective.tolist(), measured)
-
-    @property
-    def _references(self) -> list[str]:
-        """Names of the heuristics in a validation with settings; the last one is the reference scheduler."""
-        return list(dict.fromkeys(("fair", self.config.validation.against)))
-
-    def _over_cells(self, objective_ms: NDArray[np.float64]) -> Validation:
-        changes = self._changes(objective_ms, self._reference)
-        mean = fmean(change.mean for change in changes)
-        # With many cells of few sequences, some cell is worse by chance: only losses beyond the interval count.
-        worst = max(0.0, *(float(change.mean - np.nan_to_num(change.half_width)) for change in changes))
-        measured = {"validation_change_mean": mean, "validation_change_worst": worst}
-        return Validation(mean, 0.0, -mean - worst, objective_ms.tolist(), measured)
-
-    def _changes(self, objective_ms: ArrayLike, results: Mapping[str, Any]) -> list[Interval]:
-        """Return the relative change of each cell against the reference scheduler, paired by sequence."""
-        from decima.evaluation.metrics import mean_interval
-
-        cells = self.config.validation.cells
-        reference = np.reshape(results[self._references[-1]], (cells, -1))
-        relative = (np.reshape(objective_ms, (cells, -1)) - reference) / reference.mean(axis=1, keepdims=True)
-        return [mean_interval(sequences) for sequences in relative]
 
     # Checkpoints and the policy file.
 
@@ -321,26 +304,11 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
             "shown": [objective],
             "results": {name: {objective: fmean(values) / 1000} for name, values in results.items()},
         }
-        settings = self.config.settings
-        if settings is None:
+        if self.config.settings is None:
             return described
-        from decima.learning.cluster.randomised import by_cell, validation_settings
+        from decima.learning.cluster.cells import describe_cells
 
-        means_s = {name: by_cell(values, validation.cells) / 1000 for name, values in results.items()}
-        changes = self._changes(results[self.NAME], results)
-        return described | {
-            "set": f"{validation.cells} settings, {validation.sequences} sequences each; times are seconds",
-            "against": f"{validation.against} on average over these settings, "
-            "with the loss of the worst setting beyond its interval",
-            "cells": [
-                {
-                    "setting": str(setting),
-                    "results": {name: float(mean_s[cell]) for name, mean_s in means_s.items()},
-                    "change": changes[cell].mean,
-                }
-                for cell, setting in enumerate(validation_settings(settings, validation.cells))
-            ],
-        }
+        return described | describe_cells(self.config, self.NAME, results)
 
     @cached_property
     def _trained_on(self) -> dict[str, Any]:

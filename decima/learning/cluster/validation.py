@@ -12,16 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.evaluation.episodes import run_scheduler
-from decima.evaluation.tuning import best_for_all, objective_ms, sweep_ms
+from decima.evaluation.sweeps import best_for_all, objective_ms, sweep_ms
 from decima.evaluation.variants import ALPHAS, HINDSIGHT, weighted_fair
-from decima.policy.files import make_actor
+from decima.learning.cluster.rollout import Shared, make_actor
 from decima.policy.scheduler import NeuralScheduler
 from simulator.cluster.episode import make_cluster, run_episode
 from workloads.errors import NotFiniteError
 
 if TYPE_CHECKING:
     from decima.evaluation.conditions import Conditions
-    from decima.learning.cluster.rollout import Shared
     from decima.policy.policy import Policy
     from decima.policy.scheduler import Actor
 
@@ -36,7 +35,7 @@ def evaluate_policy(
     """Run greedy episodes of a policy on the job sequences of n seeds, with a custom network in lock step.
 
     Returns:
-        float64 [n, 3], ms: mean JCT, makespan and objective (``decima.evaluation.tuning.objective_ms``) by sequence.
+        float64 [n, 3], ms: mean JCT, makespan and objective (``decima.evaluation.sweeps.objective_ms``) by sequence.
 
     Raises:
         NotFiniteError: a weight of the policy is not finite.

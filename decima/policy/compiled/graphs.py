@@ -7,7 +7,6 @@ parents, so no unfinished stage's embedding depends on a finished stage.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,53 +84,6 @@ class Graphs(NamedTuple):
     def num_graphs(self) -> int:
         """Number of observations B."""
         return self.first_stage.size - 1
-
-    def rows_of(self, stage: NDArray[np.int32]) -> NDArray[np.int64]:
-        """Return the row in the batch of one stage of each observation, int64 [B].
-
-        Args:
-            stage: int [B], index of the stage in each observation's arrays.
-        """
-        spread = int(self.stage_index.max(initial=0)) + 1
-        owner = np.repeat(np.arange(self.num_graphs), np.diff(self.first_stage))
-        rows: NDArray[np.int64] = np.searchsorted(
-            owner * spread + self.stage_index, np.arange(self.num_graphs) * spread + stage
-        )
-        return rows
-
-    @staticmethod
-    def concatenate(parts: Sequence[Graphs]) -> Graphs:
-        """Concatenate batches; at least one, none empty."""
-        if len(parts) == 1:
-            return parts[0]
-        arrays = {
-            name: np.concatenate(pieces)
-            for name, pieces in zip(Graphs._fields, zip(*parts, strict=True), strict=True)
-        }
-        # Between two parts, the pointers have no size of an observation.
-        ends = np.cumsum([len(part.first_stage) for part in parts])[:-1]
-        for name in _POINTERS:
-            sizes = np.delete(np.diff(arrays[name]), ends - 1)
-            arrays[name] = np.concatenate([[0], sizes.cumsum()])
-        return Graphs(**arrays)
-
-    def select(self, chosen: NDArray[np.int64]) -> Graphs:
-        """Return the graphs of the observations with these indices, in this order."""
-        arrays: dict[str, NDArray[Any]] = {}
-        for pointer, names in _POINTERS.items():
-            first = getattr(self, pointer)
-            sizes = first[chosen + 1] - first[chosen]
-            arrays[pointer] = np.concatenate([[0], sizes.cumsum()])
-            rows = np.arange(arrays[pointer][-1]) + (first[chosen] - arrays[pointer][:-1]).repeat(sizes)
-            arrays |= {name: getattr(self, name).take(rows, axis=0) for name in names}
-        return Graphs(**arrays)
-
-
-_POINTERS = {
-    "first_stage": ("features", "stage_job", "unfinished", "stage_index", "low", "high"),
-    "first_job": ("job_features",),
-    "first_message": ("messages",),
-}
 
 
 class Profiles(NamedTuple):

@@ -11,11 +11,11 @@ import math
 import numpy as np
 
 from decima.policy.compiled.embeddings import embed, make_buffers
-from decima.policy.compiled.graphs import NONE, OUTPUTS, STAGE, Graphs, make_graph
+from decima.policy.compiled.graphs import NONE, OUTPUTS, STAGE, make_graph
 from decima.policy.compiled.layers import LIMIT_HEAD, ONE, STAGE_HEAD, NetworkArrays, apply_part, copy_row
 from simulator.compiled import ANY_ORDER, compiled, inner
 
-__all__ = ["act", "check_graphs", "decide", "pick"]
+__all__ = ["check_graphs", "choose_in", "decide", "pick"]
 
 
 @compiled
@@ -43,7 +43,7 @@ def decide(rows, offered, profiles, constants, spec, network, uniforms, greedy, 
     row, limit, log_probability, is_guarded, job_limit = -1, 0, 0.0, False, 0
     if num_answers > 1:
         buffers = make_buffers(graph, network)
-        row, limit, log_probability, is_guarded = _choose_in(
+        row, limit, log_probability, is_guarded = choose_in(
             graph, 0, network, buffers, uniforms[0], greedy, guarded_low, guarded_high
         )
     elif num_answers == 1:
@@ -63,41 +63,8 @@ def decide(rows, offered, profiles, constants, spec, network, uniforms, greedy, 
     return num_answers, stage_index, limit, job_limit, log_probability, is_guarded, kept
 
 
-@compiled
-def act(graphs, network, uniforms, greedy, guarded_low, guarded_high):
-    """Choose a stage and a limit in each of B graphs.
-
-    Args:
-        graphs: fields of ``graphs.Graphs``, as a plain tuple, which is unpacked faster than a named one.
-        network: fields of ``layers.NetworkArrays``, likewise.
-        uniforms: float64 [B, 2], random numbers for stage and limit; [B, 4] with a guard.
-        greedy: whether to take the most likely choices instead of sampling.
-        guarded_low: int32 [S], ``graphs.low`` after the guard's mask; empty without a guard.
-        guarded_high: int32 [S], ``graphs.high`` after the guard's mask; empty without a guard.
-
-    Returns:
-        The arrays of ``scheduler.Choices``.
-
-    Raises:
-        ValueError: graphs and network are inconsistent.
-    """
-    graphs, network = Graphs(*graphs), NetworkArrays(*network)
-    size = graphs.first_stage.size - 1
-    stage, limit = np.empty(size, np.int32), np.empty(size, np.int32)
-    log_probability, guarded = np.empty(size, np.float32), np.empty(size, np.bool_)
-    check_graphs(graphs, network, uniforms, guarded_low, guarded_high)
-    buffers = make_buffers(graphs, network)
-    for graph in range(size):
-        row, chosen, log_of_both, is_guarded = _choose_in(
-            graphs, graph, network, buffers, uniforms[graph], greedy, guarded_low, guarded_high
-        )
-        stage[graph] = graphs.stage_index[row] if row >= 0 else -1
-        limit[graph], log_probability[graph], guarded[graph] = chosen, log_of_both, is_guarded
-    return stage, limit, log_probability, guarded
-
-
 @inner(arrays=True)
-def _choose_in(graphs, graph, network, buffers, uniforms, greedy, guarded_low, guarded_high):
+def choose_in(graphs, graph, network, buffers, uniforms, greedy, guarded_low, guarded_high):
     """Choose in one graph.
 
     Returns:

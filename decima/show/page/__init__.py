@@ -18,8 +18,8 @@ from matplotlib.colors import to_hex
 from numpy.typing import NDArray
 from plotly.offline import get_plotlyjs
 
+from decima.evaluation.documents import json_in_html
 from decima.evaluation.explain import explain_first
-from decima.outputs import json_in_html
 from decima.policy.files import policy_path
 from decima.registry import policy_named
 from decima.show import explanation

@@ -220,16 +220,6 @@ def end_moves(state, order, now):
             arrive(state, executor, now)
 
 
-@inner
-def forget_moves(state):
-    """Delete moves that have ended from the log."""
-    cluster = state.cluster[0]
-    cluster.num_moves -= cluster.num_moved
-    for index in range(cluster.num_moves):
-        state.moves[index] = state.moves[cluster.num_moved + index]
-    cluster.num_moved = 0
-
-
 # Commitments.
 
 

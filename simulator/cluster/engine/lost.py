@@ -6,7 +6,7 @@ from simulator.cluster.engine import executors, tasks
 from simulator.cluster.engine.draws import DURATION, LEVEL, chance
 from simulator.compiled import inner
 
-# Outcomes of task runs, see `simulator.cluster.faults.Outcome`.
+# Outcomes of task runs, see `simulator.cluster.outcome.Outcome`.
 RUN_FAILED, RUN_EXECUTOR_LOST, RUN_OUTPUT_LOST, RUN_JOB_FAILED, RUN_KILLED = 1, 2, 3, 4, 5
 
 #: Values of ``next`` for a finished task, a finished task whose output is lost, and a running task that was copied.

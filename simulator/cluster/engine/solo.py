@@ -19,12 +19,14 @@ from functools import cache, cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.cluster.alone import estimate, known_profile
-from simulator.cluster.config import ClusterConfig, check_demands
+from simulator.cluster.alone import estimate
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.demands import check_demands
 from simulator.cluster.engine import ends, executors, rounds, tasks
 from simulator.cluster.engine.profiles import pack
 from simulator.cluster.engine.state import Memory, allocate, view
 from simulator.cluster.faults import NO_FAULTS
+from simulator.cluster.known import known_profile
 from simulator.cluster.times_alone import TimeAlone
 from simulator.compiled import compiled, inner
 from workloads.arrivals import JobSequence, task_noise
@@ -276,7 +278,7 @@ def _run(state, number, limit, starts):  # type: ignore[no-untyped-def]
     last_call, now = False, 0.0
     while True:
         if len(state.moves) < cluster.num_moves + num_executors:
-            executors.forget_moves(state)
+            _forget_moves(state)
         rounds.open_next(state, False, now)
         if cluster.offered > 0:
             target = tasks.next_of_job(state, number, cluster.offered_class)
@@ -346,3 +348,13 @@ def _reset(state, initial, number, starts, present):  # type: ignore[no-untyped-
     for pair in range(job.first_stage * num_classes, job.end_stage * num_classes):
         state.pairs[pair] = initial.pairs[pair]
         state.sources[len(state.pools) + pair] = initial.sources[len(state.pools) + pair]
+
+
+@inner
+def _forget_moves(state):  # type: ignore[no-untyped-def]
+    """Delete moves that have ended from the log."""
+    cluster = state.cluster[0]
+    cluster.num_moves -= cluster.num_moved
+    for index in range(cluster.num_moves):
+        state.moves[index] = state.moves[cluster.num_moved + index]
+    cluster.num_moved = 0

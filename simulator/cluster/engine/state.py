@@ -15,7 +15,7 @@ import numba
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simulator.cluster.config import ClusterConfig, check_demands
+from simulator.cluster.config import ClusterConfig
 from simulator.cluster.engine.profiles import BELIEF, ESTIMATE, LEVEL, STAGE, block_starts, pack
 from simulator.cluster.engine.tables import define, pointer_to
 from simulator.cluster.observation import JOB as JOB_ROW
@@ -426,5 +426,7 @@ def _fits(config: ClusterConfig, sequence: JobSequence, stages: NDArray[np.void]
     ).T
     fits: NDArray[np.bool_] = (stages["cpu"][:, None] <= cpu) & (stages["memory"][:, None] <= memory)
     if not fits.any(axis=1).all():
-        check_demands(config, sequence)
+        from simulator.cluster.demands import check_demands
+
+        check_demands(config, sequence)  # raises
     return fits

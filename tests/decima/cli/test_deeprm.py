@@ -5,7 +5,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from decima.cli.main import cli
-from decima.learning.metrics import read_metrics
+from decima.learning.metrics_file import read_metrics
 from decima.policy.grid_config import read_about
 from tests.decima.cli.commands import succeeded
 from tests.decima.learning.grid.examples import small

@@ -25,8 +25,9 @@ from decima.evaluation.metrics import mean_interval
 from decima.learning import DeepRMConfig, TrainingConfig, read_config
 from decima.learning.cluster import train as cluster_train
 from decima.learning.cluster.clone import clone_epochs
-from decima.learning.metrics import CLUSTER_METRICS, GRID_METRICS, TrainingResult, read_metrics
-from decima.policy.files import read_about
+from decima.learning.metrics import CLUSTER_METRICS, GRID_METRICS, TrainingResult
+from decima.learning.metrics_file import read_metrics
+from decima.policy.about import read_about
 from decima.show.tables import interval_text
 from tests.cases import cases
 from tests.decima.cli.commands import assert_one_line_error, succeeded

@@ -10,7 +10,7 @@ from PIL import Image
 
 from decima.cli.main import cli
 from simulator import ClusterConfig
-from simulator.cluster.alone import known_profile
+from simulator.cluster.known import known_profile
 from tests.decima.cli.commands import assert_one_line_error, succeeded
 from tests.workloads.sources.test_wfcommons import document
 from tests.workloads.spark.logs import LogBuilder, small_log, stage_info

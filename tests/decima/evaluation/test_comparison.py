@@ -23,7 +23,8 @@ from decima.evaluation import (
 )
 from decima.evaluation.decisions import DecisionRecord, decisions
 from decima.evaluation.episodes import run_scheduler
-from decima.evaluation.tuning import best_for_all, best_settings, sweep, sweep_ms
+from decima.evaluation.sweeps import best_for_all, sweep, sweep_ms
+from decima.evaluation.tuning import best_settings
 from decima.evaluation.variants import ALPHAS, GRIDS, HINDSIGHT, MAKESPAN_HINDSIGHT, TUNED
 from decima.registry import make_scheduler
 from decima.schedulers import Fifo, Scheduler

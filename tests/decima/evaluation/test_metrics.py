@@ -18,7 +18,7 @@ from decima.evaluation.metrics import (
     measure,
     paired_change,
 )
-from decima.evaluation.tuning import objective_ms
+from decima.evaluation.sweeps import objective_ms
 from simulator.cluster.faults import Faults
 from simulator.cluster.metrics import EpisodeMetrics
 from tests.cases import cases

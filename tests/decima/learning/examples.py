@@ -9,11 +9,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from decima.evaluation.tuning import sweep_ms
+from decima.evaluation.sweeps import sweep_ms
 from decima.learning import ClusterTraining, GridTraining, IterationReport, TrainingResult, read_metrics
 from decima.learning.loop import CHECKPOINT, POLICY, TrainingLoop
 from decima.learning.resume import load_checkpoint
-from decima.policy.files import load_policy, read_about
+from decima.policy.about import read_about
+from decima.policy.files import load_policy
 from decima.policy.grid import load_network
 from decima.policy.grid_config import read_about as read_about_network
 from decima.schedulers.grid import tune_tetris

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from decima.learning.card import CURVE_ROWS, policy_card, previous_trainings
-from decima.policy.files import read_about
+from decima.policy.about import read_about
 from decima.policy.grid_config import read_about as read_about_network
 from decima.policy.shipped import SHIPPED
 from tests.cases import cases

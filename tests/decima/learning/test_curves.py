@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from decima.learning.curves import curve_of, find_runs, objective_metric, read_run, same_but_seed
-from decima.learning.metrics import read_metrics
+from decima.learning.metrics_file import read_metrics
 from decima.settings import TrainingError
 from tests.cases import cases
 from tests.refusal import one_line

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from decima.policy.compiled.graphs import NO_GUARD, Graphs
+from decima.policy import batches
+from decima.policy.compiled.graphs import NO_GUARD
 from decima.policy.presets import PACKING_POLICY, PAPER_POLICY, RELATIVE_POLICY
 from decima.policy.scheduler import Featurizer, NeuralScheduler
 from decima.schedulers.srpt import Srpt, TunedSrpt
@@ -58,7 +59,7 @@ AGAIN = seen((READY, COMPLETE), (LATER, READY))
 def test_both_networks_agree_on_jobs_without_unfinished_stages(name: str, observation: Observation) -> None:
     policy = policy_of(VARIANTS[name], seed=3)
     [graph] = graphs_of(policy.config, [observation])
-    graphs = Graphs.concatenate([graph] * 5)
+    graphs = batches.concatenate([graph] * 5)
     choices = policy.act(graphs, np.random.default_rng(1).random((5, 2)))
     with torch.no_grad():
         evaluation = policy(graphs, choices.stage, choices.limit)

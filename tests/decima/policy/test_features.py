@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from pydantic import ValidationError
 
+from decima.learning.cluster.demonstrations import choice_of
 from decima.policy import Policy
 from decima.policy.compiled.features import FEATURES
 from decima.policy.config import Feature, PolicyConfig
@@ -100,7 +101,7 @@ def test_owners_idleness_and_messages() -> None:
     config = changed(PAPER_POLICY, all_limits=False, wait=True)
     sequence = jobs(job(stage(4, 5)), job(stage(1, 9)), job(stage(9, 5)))
     featurizer, seen = Featurizer(config), Cluster(ClusterConfig(3), sequence).observe()
-    assert featurizer.choice(seen, featurizer.graph(seen), None) == (1, 0)
+    assert choice_of(featurizer.config, seen, featurizer.graph(seen), None) == (1, 0)
     bypass = job(*(stage(1, 1) for _ in range(4)), edges=[(3, 0), (0, 1), (3, 1), (1, 2), (3, 2)])
     assert message_order(bypass).tolist() == [[0, 1, 2], [1, 0, 1], [2, 3, 0], [2, 3, 1], [2, 3, 2]]
 
@@ -163,14 +164,14 @@ def test_a_policy_may_wait_but_not_for_ever() -> None:
     assert not seen.last_call
     assert featurizer.graph_and_answers(seen)[1] == 3
     assert featurizer.decision(seen, 0, 0) is None
-    assert featurizer.choice(seen, featurizer.graph(seen), None) == (0, 0)
+    assert choice_of(featurizer.config, seen, featurizer.graph(seen), None) == (0, 0)
     cluster.decide(None)
     seen = cluster.observe()
     assert seen.last_call
     assert featurizer.graph_and_answers(seen)[1] == 2
     assert featurizer.graph(seen).low.tolist() == [0]
     assert featurizer.decision(seen, 0, 1) == Decision(0, 1)
-    assert featurizer.choice(seen, featurizer.graph(seen), None) is None
+    assert choice_of(featurizer.config, seen, featurizer.graph(seen), None) is None
 
 
 @settings(max_examples=20, deadline=None)
@@ -187,7 +188,7 @@ def test_a_choice_and_its_decision_are_the_same(seed: int, name: str) -> None:
                 if decision is None:
                     assert limit == graph.low[node] + 1 == observation.held(int(graph.stage_job[node]))
                 else:
-                    assert featurizer.choice(observation, graph, decision) == (stage, limit)
+                    assert choice_of(featurizer.config, observation, graph, decision) == (stage, limit)
 
 
 def test_every_decision_counts_as_an_answer() -> None:

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from decima.policy import Graphs, Policy, PolicyFileError
+from decima.policy import Policy, PolicyFileError, batches
+from decima.policy.about import read_about
 from decima.policy.distribution import read_trained_on
-from decima.policy.files import load_actor, load_policy, read_about
+from decima.policy.files import load_actor, load_policy
 from decima.policy.presets import DECIMA_SIM_POLICY
 from decima.policy.save import add_about, save_policy
 from decima.policy.shipped import SHIPPED
@@ -48,7 +49,7 @@ def test_a_policy_decides_as_it_did_before_it_was_stored(name: str, tmp_path: Pa
     assert again.config == policy.config
     for read, original in zip(again.parameters(), policy.parameters(), strict=True):
         assert torch.equal(read, original)
-    graphs = Graphs.concatenate(graphs_of(policy.config, episode(np.random.default_rng(1))))
+    graphs = batches.concatenate(graphs_of(policy.config, episode(np.random.default_rng(1))))
     before = policy.act(graphs)
     for stored in (again, load_actor(tmp_path / "policy.npz")):
         after = stored.act(graphs)

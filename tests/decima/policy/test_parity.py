@@ -13,9 +13,10 @@ import torch
 
 from decima.policy import Featurizer, NeuralScheduler, Policy, load_policy, save_policy
 from decima.policy.config import PolicyConfig
-from decima.policy.messages import message_order, published_message_order
+from decima.policy.messages import message_order
 from decima.policy.parity import AgentReplay
 from decima.policy.presets import DECIMA_SIM_POLICY
+from decima.policy.published_messages import published_message_order
 from simulator import DECIMA_SIM, Cluster, ClusterConfig, Decision, run_episode
 from simulator.cluster.parity import Recording, stage_names
 from simulator.parity import first_difference_in, read_recording

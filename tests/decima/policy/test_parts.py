@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from decima.cli.main import cli
-from decima.policy import Embeddings, Encoder, JobFeature, LimitHead, PartError, StageFeature, StageHead
-from decima.policy.compiled.graphs import Graphs
+from decima.policy import Embeddings, Encoder, JobFeature, LimitHead, PartError, StageFeature, StageHead, batches
+from decima.policy.about import read_about
 from decima.policy.config import Feature, PolicyConfig
 from decima.policy.encoder import GraphTensors
-from decima.policy.files import load_actor, load_policy, read_about
+from decima.policy.files import load_actor, load_policy
 from decima.policy.parts import ALLOWED, allow_parts, load_part
 from decima.policy.policy import Policy
 from decima.policy.presets import PAPER_POLICY, SHORTCUT_POLICY
@@ -88,7 +88,7 @@ def test_a_policy_of_own_features_only_decides_by_compiled_code() -> None:
     config = PolicyConfig(stage_features=(Feature(name=f"{PARTS}:ShortestFirst"),), limit="none", graph=False)
     assert config.is_compiled
     policy = policy_of(config)
-    graphs = Graphs.concatenate(graphs_of(config, SEEN))
+    graphs = batches.concatenate(graphs_of(config, SEEN))
     choices = policy.act(graphs)
     with torch.no_grad():
         seen = policy(graphs, choices.stage, choices.limit)
@@ -107,7 +107,7 @@ def test_pytorch_decides_as_compiled_code_does(limit: str, greedy: bool) -> None
     for number, layer in enumerate(linear):
         weights |= {f"stage_head.linear.{number}.{key}": each for key, each in layer.state_dict().items()}
     own.load_state_dict(weights)
-    graphs = Graphs.concatenate(graphs_of(config, SEEN))
+    graphs = batches.concatenate(graphs_of(config, SEEN))
     uniforms = None if greedy else np.random.default_rng(0).random((graphs.num_graphs, 2))
     one, other = ours.act(graphs, uniforms), own.act(graphs, uniforms)
     np.testing.assert_array_equal(one.stage, other.stage)
@@ -132,13 +132,13 @@ def test_observations_of_a_batch_do_not_influence_one_another(greedy: bool) -> N
     policy = Policy(changed(SHORTCUT_POLICY, **NETWORK), seed=1)
     graphs = graphs_of(policy.config, SEEN)
     uniforms = None if greedy else np.random.default_rng(0).random((len(graphs), 2))
-    together = policy.act(Graphs.concatenate(graphs), uniforms)
+    together = policy.act(batches.concatenate(graphs), uniforms)
     for number, graph in enumerate(graphs):
         alone = policy.act(graph, None if uniforms is None else uniforms[[number]])
         assert (alone.stage[0], alone.limit[0]) == (together.stage[number], together.limit[number])
         np.testing.assert_allclose(alone.log_probability[0], together.log_probability[number], atol=1e-5)
     with torch.no_grad():
-        seen = policy(Graphs.concatenate(graphs), together.stage, together.limit)
+        seen = policy(batches.concatenate(graphs), together.stage, together.limit)
     np.testing.assert_allclose(together.log_probability, seen.log_probability, atol=1e-5)
 
 
@@ -146,7 +146,7 @@ def test_an_own_network_survives_the_way_to_a_file_and_back(tmp_path: Path) -> N
     policy = Policy(changed(SHORTCUT_POLICY, **NETWORK), seed=7)
     save_policy(tmp_path / "own.npz", policy, {"by": "me"})
     assert read_about(tmp_path / "own.npz") == {"by": "me"}
-    graphs = Graphs.concatenate(graphs_of(policy.config, SEEN))
+    graphs = batches.concatenate(graphs_of(policy.config, SEEN))
     for again in (load_policy(tmp_path / "own.npz"), load_actor(tmp_path / "own.npz")):
         assert (again.config, again.arrays.keys()) == (policy.config, policy.arrays.keys())
         assert "encoder.lift.weight" in again.arrays
@@ -402,7 +402,7 @@ class Whole(LimitHead):
 )
 def test_a_part_that_gives_the_wrong_shape_is_named_in_one_line(fields: dict[str, str], message: str) -> None:
     policy = Policy(changed(PAPER_POLICY, **fields))
-    graphs = Graphs.concatenate(graphs_of(policy.config, SEEN))
+    graphs = batches.concatenate(graphs_of(policy.config, SEEN))
     [(key, name)] = fields.items()
     assert one_line(PartError, policy.act, graphs).startswith(f"{key}: {name!r} {message}")
 

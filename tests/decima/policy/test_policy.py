@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import assume, given, settings, strategies as st
 
-from decima.policy import Featurizer, Graphs, NeuralScheduler, Policy
+from decima.policy import Featurizer, Graphs, NeuralScheduler, Policy, batches
 from decima.policy.config import PolicyConfig
 from decima.policy.presets import DECIMA_SIM_POLICY, PAPER_POLICY, PRESETS, RELATIVE_POLICY
 from simulator import Cluster, ClusterConfig, run_episode
@@ -61,7 +61,7 @@ def test_presets_have_the_sizes_of_their_sources_and_one_seed_one_network() -> N
     assert not all(torch.equal(*pair) for pair in zip(first.parameters(), other.parameters(), strict=True))
     policy = policy_of(PAPER_POLICY)
     one, two, three = some_graphs(PAPER_POLICY, seed=3, at_most=3)
-    choices = policy.act(Graphs.concatenate([one, two._replace(high=two.low), three]))
+    choices = policy.act(batches.concatenate([one, two._replace(high=two.low), three]))
     assert choices.stage[1] == -1
     assert (choices.stage[[0, 2]] >= 0).all()
     assert np.isfinite(choices.log_probability).all()
@@ -89,7 +89,7 @@ def test_probabilities_are_those_of_the_equations(name: str, seed: int) -> None:
 @given(seed=seeds, greedy=st.booleans())
 def test_compiled_decisions_have_the_probability_of_the_tensors(name: str, seed: int, greedy: bool) -> None:
     policy = policy_of(VARIANTS[name], seed % 100)
-    graphs = Graphs.concatenate(some_graphs(policy.config, seed))
+    graphs = batches.concatenate(some_graphs(policy.config, seed))
     uniforms = None if greedy else np.random.default_rng(seed).random((graphs.num_graphs, 2))
     choices = policy.act(graphs, uniforms)
     with torch.no_grad():
@@ -107,7 +107,7 @@ def test_compiled_messages_are_those_of_the_tensors_in_deep_dags(config: PolicyC
     observation = Cluster(ClusterConfig(6), jobs(deep, bypass, chain(stage(3, 10)))).observe()
     policy = policy_of(config, seed=4)
     graph = Featurizer(config).graph(observation)
-    graphs = Graphs.concatenate([graph] * 9)
+    graphs = batches.concatenate([graph] * 9)
     choices = policy.act(graphs, np.random.default_rng(0).random((9, 2)))
     assert len(set(choices.stage.tolist())) > 1
     with torch.no_grad():
@@ -124,7 +124,7 @@ def test_likeliest_choices_and_probabilities_that_sum_to_one(name: str, seed: in
     for graph in each_graph:
         stages, limits = probabilities(policy, graph)
         choices = policy.act(graph)
-        node = int(graph.rows_of(choices.stage)[0])
+        node = int(batches.rows_of(graph, choices.stage)[0])
         count = int(choices.limit[0] - graph.low[node])
         of_limits = limits[np.flatnonzero(graph.high > graph.low).tolist().index(node)]
         assert stages[node] >= stages.max() - 1e-6
@@ -133,7 +133,7 @@ def test_likeliest_choices_and_probabilities_that_sum_to_one(name: str, seed: in
         else:
             assert of_limits[count - 1] >= of_limits.max() - 1e-6
         assert np.exp(choices.log_probability[0]) == pytest.approx(stages[node] * of_limits[count - 1], rel=2e-5)
-    graphs = Graphs.concatenate(each_graph)
+    graphs = batches.concatenate(each_graph)
     stages, limits = probabilities(policy, graphs)
     allowed = graphs.high > graphs.low
     assert (stages[~allowed] == 0).all()
@@ -151,7 +151,7 @@ def test_entropy_is_that_of_the_stage_and_of_the_chosen_ones_limit(name: str, se
     for graph in some_graphs(policy.config, seed, at_most=4):
         stages, limits = probabilities(policy, graph)
         choices = policy.act(graph)
-        chosen = np.flatnonzero(graph.high > graph.low).tolist().index(int(graph.rows_of(choices.stage)[0]))
+        chosen = np.flatnonzero(graph.high > graph.low).tolist().index(int(batches.rows_of(graph, choices.stage)[0]))
         with torch.no_grad():
             evaluation = policy(graph, choices.stage, choices.limit)
         expected = _entropy(stages) + _entropy(limits[chosen])
@@ -170,7 +170,7 @@ def test_samples_follow_the_probabilities(name: str) -> None:
     graph = max(some_graphs(policy.config, seed=5), key=lambda each: np.count_nonzero(each.high > each.low))
     stages, limits = probabilities(policy, graph)
     size = 4_000
-    even, many = (np.arange(size) + 0.5) / size, Graphs.concatenate([graph] * size)
+    even, many = (np.arange(size) + 0.5) / size, batches.concatenate([graph] * size)
     choices = policy.act(many, np.stack([even, np.random.default_rng(0).random(size)], axis=1))
     frequencies = np.bincount(np.searchsorted(graph.stage_index, choices.stage), minlength=stages.size) / size
     assert np.count_nonzero(stages) > 1
@@ -188,9 +188,9 @@ def test_samples_follow_the_probabilities(name: str) -> None:
 @pytest.mark.parametrize("uniform", [0.0, np.nextafter(1.0, 0.0)])
 def test_the_extreme_random_numbers_hit_allowed_choices(uniform: float) -> None:
     policy = policy_of(PAPER_POLICY)
-    graphs = Graphs.concatenate(some_graphs(PAPER_POLICY, seed=3))
+    graphs = batches.concatenate(some_graphs(PAPER_POLICY, seed=3))
     choices = policy.act(graphs, np.full((graphs.num_graphs, 2), uniform))
-    nodes = graphs.rows_of(choices.stage)
+    nodes = batches.rows_of(graphs, choices.stage)
     assert (graphs.low[nodes] < choices.limit).all()
     assert (choices.limit <= graphs.high[nodes]).all()
 
@@ -199,7 +199,7 @@ def test_the_extreme_random_numbers_hit_allowed_choices(uniform: float) -> None:
 def test_gradients_are_those_of_finite_differences(name: str) -> None:
     small = {"embedding": 2, "hidden": (3,), "head_hidden": (3,)}
     policy = policy_of(changed(VARIANTS[name], **small), seed=2).double()
-    graphs = Graphs.concatenate(some_graphs(policy.config, seed=8, at_most=3))
+    graphs = batches.concatenate(some_graphs(policy.config, seed=8, at_most=3))
     choices = policy.act(graphs, np.random.default_rng(0).random((graphs.num_graphs, 2)))
     names = [each for each, _ in policy.named_parameters()]
 
@@ -215,7 +215,7 @@ def test_gradients_are_those_of_finite_differences(name: str) -> None:
 @pytest.mark.parametrize("name", VARIANTS)
 def test_every_parameter_learns(name: str) -> None:
     policy = policy_of(VARIANTS[name], seed=2)
-    graphs = Graphs.concatenate(some_graphs(policy.config, seed=8, at_most=40))
+    graphs = batches.concatenate(some_graphs(policy.config, seed=8, at_most=40))
     choices = policy.act(graphs, np.random.default_rng(0).random((graphs.num_graphs, 2)))
     evaluation = policy(graphs, choices.stage, choices.limit)
     weights = torch.linspace(-1, 1, graphs.num_graphs)
@@ -282,7 +282,7 @@ def test_whatever_else_is_in_the_batch_changes_nothing(name: str, seed: int, oth
     policy = policy_of(VARIANTS[name], seed % 100).double()  # or sums of other shapes would round differently
     graphs = [*some_graphs(policy.config, seed, 6), *some_graphs(policy.config, other, 6)]
     graphs = [graphs[at] for at in np.random.default_rng(seed).permutation(len(graphs))]
-    batch = Graphs.concatenate(graphs)
+    batch = batches.concatenate(graphs)
     uniforms = np.random.default_rng(other).random((len(graphs), 2))
     together = policy.act(batch, uniforms)
     stages, limits = probabilities(policy, batch)
@@ -303,7 +303,7 @@ def test_whatever_else_is_in_the_batch_changes_nothing(name: str, seed: int, oth
 def test_changed_weights_and_many_executors() -> None:
     # The compiled code keeps a copy of the weights.
     policy, other = policy_of(PAPER_POLICY, seed=1), policy_of(PAPER_POLICY, seed=2)
-    graphs = Graphs.concatenate(some_graphs(PAPER_POLICY, seed=3))
+    graphs = batches.concatenate(some_graphs(PAPER_POLICY, seed=3))
     before = policy.act(graphs).log_probability.copy()
     optimiser = torch.optim.Adam(policy.parameters(), lr=0.1)
     choices = policy.act(graphs)
@@ -328,7 +328,7 @@ def test_changed_weights_and_many_executors() -> None:
 def test_gradients_are_those_of_double_precision(name: str, seed: int) -> None:
     """Compiled code computes gradients in single precision, PyTorch in double precision."""
     policy = policy_of(VARIANTS[name], seed % 100)
-    graphs = Graphs.concatenate(some_graphs(policy.config, seed))
+    graphs = batches.concatenate(some_graphs(policy.config, seed))
     choices = policy.act(graphs, np.random.default_rng(seed).random((graphs.num_graphs, 2)))
 
     def gradient(of: Policy) -> torch.Tensor:
@@ -350,7 +350,7 @@ def test_gradients_are_those_of_double_precision(name: str, seed: int) -> None:
 def test_the_gradient_of_embeddings_is_not_changed(name: str) -> None:
     """Message passing adds gradients in place; a sum hands the same gradient to both of its terms."""
     policy = policy_of(VARIANTS[name])
-    batch = policy.tensors(Graphs.concatenate(some_graphs(policy.config, seed=3)))
+    batch = policy.tensors(batches.concatenate(some_graphs(policy.config, seed=3)))
     embeddings = policy.encoder.embed_stages(batch)
     other, weight = torch.zeros_like(embeddings, requires_grad=True), torch.randn_like(embeddings)
     ((embeddings + other) * weight).sum().backward()
@@ -359,7 +359,7 @@ def test_the_gradient_of_embeddings_is_not_changed(name: str) -> None:
 
 def test_choices_that_are_impossible_in_single_precision_have_a_logarithm_and_a_gradient() -> None:
     policy = policy_of(PAPER_POLICY)
-    graphs = Graphs.concatenate(some_graphs(PAPER_POLICY, seed=3))
+    graphs = batches.concatenate(some_graphs(PAPER_POLICY, seed=3))
     with torch.no_grad():
         for layer in (policy.networks["stage_head"][-1], policy.networks["limit_head"][-1]):
             layer.weight *= 1e4
@@ -392,7 +392,7 @@ def test_the_edge_index_of_a_batch_has_each_edge_between_its_stages_once(name: s
                 if parent in row and child in row
             ]
         first_row += len(graph.stage_index)
-    tensors = policy_of(config).tensors(Graphs.concatenate(batch))
+    tensors = policy_of(config).tensors(batches.concatenate(batch))
     assert len(expected) > 100
     assert tensors.edge_index.dtype == torch.int64
     assert tensors.edge_index.T.tolist() == sorted(expected)

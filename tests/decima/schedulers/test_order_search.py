@@ -14,7 +14,7 @@ from hypothesis import assume, given, settings, strategies as st
 from decima.schedulers import JobOrder, SjfCp
 from decima.schedulers.order_search import OrderSearch, search_orders, simplified_cluster
 from simulator import ClusterConfig, ExecutorClass, run_episode
-from simulator.cluster.alone import known_sequence
+from simulator.cluster.known import known_sequence
 from tests.decima.schedulers.test_schedulers import grants, one_stage
 from tests.simulator.cluster.build import chain, job, jobs, stage
 from tests.simulator.cluster.strategies import LARGE

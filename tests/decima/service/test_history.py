@@ -10,7 +10,7 @@ from decima.service.history import History, is_skipped, match_stages
 from decima.service.jobs import LiveJob, TrackedJobs
 from decima.service.protocol import Exchange, JobMessage, StageMessage
 from decima.service.snapshot import cluster_of
-from simulator.cluster.alone import known_profile
+from simulator.cluster.known import known_profile
 from tests.cases import cases
 from tests.decima.service.serving import a_job, a_stage, a_state
 from workloads import JobProfile, StageProfile, TaskDurations, Workload, read_workload, write_workload

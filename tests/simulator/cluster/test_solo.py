@@ -22,10 +22,11 @@ from simulator import (
     SchedulingError,
     run_episode,
 )
-from simulator.cluster.alone import known_profile, useful_executors, work_ms
+from simulator.cluster.alone import useful_executors
 from simulator.cluster.config import SEMANTICS
 from simulator.cluster.engine.solo import _Simulation, search_all
 from simulator.cluster.episode import make_cluster
+from simulator.cluster.known import known_profile, work_ms
 from simulator.cluster.metrics import EpisodeMetrics
 from simulator.cluster.times_alone import time_alone, times_alone
 from tests.simulator.cluster.build import chain, job, stage

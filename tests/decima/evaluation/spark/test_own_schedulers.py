@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from decima.evaluation.spark import SPARKS_OWN, as_simulated, tuned
-from decima.evaluation.tuning import sweep_ms
+from decima.evaluation.sweeps import sweep_ms
 from decima.evaluation.variants import GRIDS
 from simulator.cluster.config import PAPER, SPARK, ClusterConfig
 from tests.cases import cases

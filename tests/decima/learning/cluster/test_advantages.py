@@ -22,15 +22,9 @@ from decima.learning.cluster.advantages import (
     mean_at,
 )
 from decima.learning.cluster.config import TrainingConfig
-from decima.learning.cluster.rollout import (
-    NUM_LOADS,
-    Trajectories,
-    plan_iteration,
-    record_scheduler,
-    roll_out,
-    start_episodes,
-)
-from decima.policy import Featurizer, Graphs, Policy
+from decima.learning.cluster.demonstrations import record_scheduler
+from decima.learning.cluster.rollout import NUM_LOADS, Trajectories, plan_iteration, roll_out, start_episodes
+from decima.policy import Featurizer, Policy, batches
 from decima.schedulers import Fair
 from simulator import Cluster
 from tests.cases import cases
@@ -247,7 +241,7 @@ def made_up(
     graph = Featurizer(policy.config).graph(Cluster(config.cluster, sequence).observe())
     numbers = np.zeros(size, np.int32)
     return Trajectories(
-        graphs=Graphs.concatenate([graph] * size),
+        graphs=batches.concatenate([graph] * size),
         stage=numbers,
         limit=numbers,
         log_probability=numbers.astype(np.float32),

@@ -8,17 +8,17 @@ import pytest
 from decima.evaluation.conditions import TRAINING_OFFSET
 from decima.learning.cluster import rollout
 from decima.learning.cluster.config import TrainingConfig
+from decima.learning.cluster.demonstrations import record_scheduler
 from decima.learning.cluster.rollout import (
     Episode,
     EpisodePlan,
     Trajectories,
     load_of,
     plan_iteration,
-    record_scheduler,
     roll_out,
     start_episodes,
 )
-from decima.policy import NeuralScheduler, NotFiniteError, Policy
+from decima.policy import NeuralScheduler, NotFiniteError, Policy, batches
 from decima.policy.presets import SHORTCUT_POLICY
 from decima.registry import make_scheduler
 from simulator import Cluster, ClusterConfig, run_episode
@@ -163,7 +163,7 @@ def test_a_scheduler_does_the_same_whether_it_is_recorded_or_not(name: str) -> N
         alone = run_episode(CLUSTER, each.sequence, make_scheduler(name))
         assert samples.mean_jct_ms[number] == pytest.approx(alone.mean_jct_ms)
     graphs = samples.graphs
-    chosen = graphs.rows_of(samples.stage)
+    chosen = batches.rows_of(graphs, samples.stage)
     assert (samples.limit > graphs.low[chosen]).all()
     assert (samples.limit <= graphs.high[chosen]).all()
 

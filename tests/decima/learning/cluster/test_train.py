@@ -14,21 +14,15 @@ import decima
 from decima.evaluation.fit import evaluation_setting, misfits
 from decima.learning.cluster.advantages import Advantages
 from decima.learning.cluster.config import TrainingConfig, read_config
+from decima.learning.cluster.demonstrations import record_scheduler, record_sequence
 from decima.learning.cluster.ppo import PPO
 from decima.learning.cluster.reinforce import Reinforce
-from decima.learning.cluster.rollout import (
-    Episode,
-    Trajectories,
-    plan_iteration,
-    record_scheduler,
-    record_sequence,
-    roll_out,
-    start_episodes,
-)
+from decima.learning.cluster.rollout import Episode, Trajectories, plan_iteration, roll_out, start_episodes
 from decima.learning.cluster.train import ClusterTraining, train_policy
 from decima.learning.cluster.validation import evaluate_policy
 from decima.learning.loop import CARD, CHECKPOINT, POLICY
-from decima.learning.metrics import IterationReport, TrainingResult, read_metrics
+from decima.learning.metrics import IterationReport, TrainingResult
+from decima.learning.metrics_file import read_metrics
 from decima.learning.resume import load_checkpoint
 from decima.policy import NeuralScheduler, Policy, PolicyFileError, load_policy, read_trained_on
 from decima.settings import TrainingError, silent
@@ -353,7 +347,7 @@ def test_behaviour_cloning_of_longer_sequences(tmp_path: Path, monkeypatch: pyte
             seen += [len(each.sequence) for each in episodes]
             return record_scheduler(scheduler, episodes)
 
-        monkeypatch.setattr("decima.learning.cluster.rollout.record_scheduler", noted)
+        monkeypatch.setattr("decima.learning.cluster.demonstrations.record_scheduler", noted)
         clone(config, tmp_path / str(jobs))
     assert lengths == {None: 2 * [config.workload.num_jobs], 5: [5, 5]}
     assert config.workload.num_jobs != 5
@@ -388,7 +382,7 @@ def test_behaviour_cloning_has_settings_of_its_own_and_its_rate_falls_to_a_tenth
             weight.data += 1
         return [{}]
 
-    monkeypatch.setattr("decima.learning.cluster.train.clone_epochs", noted)
+    monkeypatch.setattr("decima.learning.cluster.clone.clone_epochs", noted)
     with ClusterTraining(config, tmp_path / "out").started() as training:
         assert len(list(training._clone(0))) == 1
         networks = training.networks.state_dict()

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from decima.learning import PPO
 from decima.learning.cluster.clone import clone_epochs, split
+from decima.learning.cluster.demonstrations import record_scheduler
 from decima.learning.cluster.reinforce import sequence_gradients, signal_of
-from decima.learning.cluster.rollout import Episode, record_scheduler, roll_out
+from decima.learning.cluster.rollout import Episode, roll_out
 from decima.policy import NotFiniteError, PartError, Policy
 from decima.policy.presets import SHORTCUT_POLICY
 from decima.registry import make_scheduler

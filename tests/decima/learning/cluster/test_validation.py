@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from decima.evaluation.episodes import run_scheduler
-from decima.evaluation.tuning import sweep_ms
+from decima.evaluation.sweeps import sweep_ms
 from decima.evaluation.variants import ALPHAS
 from decima.learning.cluster.rollout import Shared
 from decima.learning.cluster.validation import evaluate_policy, reference_results, reference_row, scheduler_ms
