@@ -13,9 +13,9 @@ from .cluster.config import (
 from .cluster.env import ClusterEnv
 from .cluster.episode import make_cluster, run_episode
 from .cluster.faults import NO_FAULTS, Faults
-from .cluster.outcome import Outcome
 from .cluster.metrics import EpisodeMetrics
 from .cluster.observation import Decision, Observation, PerJob
+from .cluster.outcome import Outcome
 from .cluster.record import EpisodeRecord
 from .cluster.reference import ReferenceCluster
 from .grid import Grid, GridConfig, GridEnv, GridRecord

@@ -141,7 +141,7 @@ def test_behaviour_cloning_is_shown_and_ctrl_c_in_it_says_how_to_resume(
                 raise KeyboardInterrupt
             yield metrics
 
-    monkeypatch.setattr(cluster_train, "clone_epochs", interrupt)
+    monkeypatch.setattr("decima.learning.cluster.clone.clone_epochs", interrupt)
     result = train(*words, "--out", "out")
     assert result.exit_code == 130
     assert result.stderr.splitlines()[-1] == (

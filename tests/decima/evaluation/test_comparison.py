@@ -19,7 +19,7 @@ from decima.evaluation import (
     comparison as comparison_module,
     run as run_module,
     run_comparisons,
-    tuning,
+    sweeps,
 )
 from decima.evaluation.decisions import DecisionRecord, decisions
 from decima.evaluation.episodes import run_scheduler
@@ -52,7 +52,7 @@ def count_runs(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[int, str]]:
         counts[sequence.seed, scheduler] += 1
         return run_scheduler(cluster, sequence, scheduler, *instead)
 
-    for module in (run_module, tuning):
+    for module in (run_module, sweeps):
         monkeypatch.setattr(module, "run_scheduler", counting)
     return counts
 
