@@ -37,7 +37,7 @@ CHECKED = {"gymnasium", "numba", "numpy", "pydantic"}
     ("train --help", set(), 10, 1340),
     ("schedulers", {"gymnasium", "numpy", "pydantic", "rich"}, 29, 3150),
     ("workload show", {"gymnasium", "numba", "numpy", "pydantic", "rich"}, 37, 5600),
-    ("compare --workers 1 --seeds 1 --jobs 2 --executors 4 --schedulers fair,decima", COMPARE, 95, 15_450),
+    ("compare --workers 1 --seeds 1 --jobs 2 --executors 4 --schedulers fair,decima", COMPARE, 97, 15_900),
     ("compare --checkpoint garbage.npz", COMPARE, 96, 15_900),
     ("explain --policy garbage.npz", CHECKED, 56, 8_750),
     ("train --set start=garbage.npz --set behaviour_cloning=null --out new", CHECKED, 54, 8_100),
