@@ -3,18 +3,20 @@
 The paper trains by REINFORCE, with 16 episodes of one job sequence, whose mean is the baseline, and with episodes that
 grow longer. Its Decima is 21 % (batches) and 29 % (streams) below weighted fair sharing with the best alpha. ``ppo``
 are the recipes ``batch`` and ``stream``: PPO with a critic and GAE, on four episodes of each of six sequences; the
-network's inputs have no units. Both start from random weights, and know no rule. Four trainings, about six hours of CPU
-time.
+network's inputs have no units. Both start from random weights, and know no rule. A training of PPO takes one to two
+hours of CPU time; trainings with several seeds show how far a result depends on chance.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import fmean
 
 import pandas as pd
 from matplotlib.figure import Figure
 
 import decima
+from decima.evaluation.metrics import ci95, mean_interval
 from decima.show.style import GREY, LEGEND, finish_axes, new_figure
 from reproduce.common import Result, change, train
 
@@ -47,6 +49,7 @@ def run(
     iterations: int = 1000,
     ppo_iterations: int | None = None,
     seed: int = 0,
+    training_seeds: tuple[int, ...] = (0,),
     policies: Path = Path("reproduced/policies"),
     workers: int = 1,
 ) -> Result:
@@ -58,24 +61,26 @@ def run(
         arrivals: batches or streams.
         iterations: Iterations of the paper's training.
         ppo_iterations: Iterations of PPO; by default those of the recipes.
-        seed: Seed of the first job sequence of the comparison, and of the trainings.
+        seed: Seed of the first job sequence of the comparison.
+        training_seeds: Seeds of the trainings by PPO; the paper's training has the first one.
         policies: Folder of the trained policies; complete trainings in it are not repeated.
         workers: Processes.
     """
     tables, values, curves = {}, {}, {}
+    rows = []
     for name in arrivals:
-        every = [f"cluster.executors={executors}", f"seed={seed}"]
-        trainings = {
-            "paper": ("paper", [*PAPER[name], f"iterations={iterations}"]),
-            "ppo": (
-                "batch" if name == "batches" else "stream",
-                [] if ppo_iterations is None else [f"iterations={ppo_iterations}"],
-            ),
-        }
+        recipe = "batch" if name == "batches" else "stream"
+        shorter = [] if ppo_iterations is None else [f"iterations={ppo_iterations}"]
+        trainings = {"paper": ("paper", [*PAPER[name], f"iterations={iterations}"], training_seeds[0])}
+        for training_seed in training_seeds:
+            label = "ppo" if training_seed == training_seeds[0] else f"ppo, seed {training_seed}"
+            trainings[label] = (recipe, shorter, training_seed)
         schedulers = {rule: rule for rule in ("fair", TUNED, "srpt", "srpt-tuned")}
-        for training, (recipe, settings) in trainings.items():
-            folder = policies / f"{training}-{name}"
-            schedulers[training] = train(folder, recipe, [*every, *settings], workload, workers)
+        for training, (config, settings, training_seed) in trainings.items():
+            kind = "paper" if training == "paper" else "ppo"
+            folder = policies / f"{kind}-{name}-{training_seed}"
+            settings = [f"cluster.executors={executors}", f"seed={training_seed}", *settings]
+            schedulers[training] = train(folder, config, settings, workload, workers)
             curves[name, training] = pd.read_json(folder / "metrics.jsonl", lines=True)
         runs = decima.compare(
             schedulers, workload=workload, executors=executors, seed=seed, workers=workers, **ARRIVALS[name]
@@ -83,9 +88,29 @@ def run(
         table = decima.summary_table(runs, TUNED)
         table["paper"] = table["scheduler"].map({"paper": f"-{GAIN[name]:.0%}"})
         tables[name] = table
-        for training in trainings:
-            values[f"{training} vs srpt-tuned, {name}"] = change(runs, training, "srpt-tuned")
-            values[f"minutes of {training}, {name}"] = f"{curves[name, training]['cpu_s'].iloc[-1] / 60:.0f}"
+        jct_s = runs.pivot_table("mean_jct_s", "seed", "scheduler")
+        for training, (_, _, training_seed) in trainings.items():
+            gain, half_width = decima.paired_change(jct_s[training], jct_s["srpt-tuned"])
+            minutes = curves[name, training]["cpu_s"].iloc[-1] / 60
+            rows.append(
+                {
+                    "arrivals": name,
+                    "training": training.partition(",")[0],
+                    "seed": training_seed,
+                    "vs srpt-tuned": gain,
+                    ci95("vs srpt-tuned"): half_width,
+                    "CPU minutes": round(minutes),
+                }
+            )
+        for kind in ("paper", "ppo"):
+            own = [row for row in rows if (row["arrivals"], row["training"]) == (name, kind)]
+            over_seeds = mean_interval([row["vs srpt-tuned"] for row in own])
+            text = change(runs, kind, "srpt-tuned")
+            if len(own) > 1:
+                text = f"{over_seeds.mean:+.1%} ± {over_seeds.half_width:.1%}"
+            values[f"{kind} vs srpt-tuned, {name}"] = text
+            values[f"minutes of {kind}, {name}"] = f"{fmean(row['CPU minutes'] for row in own):.0f}"
+    tables["trainings"] = pd.DataFrame(rows)
     return Result(tables, {"paper": plot(curves)}, values)
 
 

@@ -192,14 +192,23 @@ def test_the_training_of_the_paper_knows_no_rule(
     module = figure("paper")
     few = {"jobs": 2, "seeds": 2}
     monkeypatch.setattr(module, "ARRIVALS", {name: setting | few for name, setting in module.ARRIVALS.items()})
-    result = module.run(workload="synthetic", executors=5, policies=tmp_path, iterations=3, ppo_iterations=2)
-    for table in result.tables.values():
-        assert table["scheduler"].tolist() == ["fair", TUNED, "srpt", "srpt-tuned", "paper", "ppo"]
-    assert list(trainings) == ["paper-batches", "ppo-batches", "paper-streams", "ppo-streams"]
-    assert [config.iterations for config in trainings.values()] == [3, 2, 3, 2]
+    result = module.run(
+        workload="synthetic", executors=5, policies=tmp_path, iterations=3, ppo_iterations=2, training_seeds=(0, 4)
+    )
+    for name in ("batches", "streams"):
+        schedulers = ["fair", TUNED, "srpt", "srpt-tuned", "paper", "ppo", "ppo, seed 4"]
+        assert result.tables[name]["scheduler"].tolist() == schedulers
+    names = ["paper-batches-0", "ppo-batches-0", "ppo-batches-4", "paper-streams-0", "ppo-streams-0", "ppo-streams-4"]
+    assert list(trainings) == names
+    assert [config.iterations for config in trainings.values()] == [3, 2, 2] * 2
+    assert [config.seed for config in trainings.values()] == [0, 0, 4] * 2
     for config in trainings.values():
         assert config.behaviour_cloning is None
-    assert result._asdict()["values"]["minutes of ppo, batches"] == "1"
+    values = result._asdict()["values"]
+    assert values["minutes of ppo, batches"] == "1"
+    table = result.tables["trainings"]
+    gains = table[(table["training"] == "ppo") & (table["arrivals"] == "streams")]["vs srpt-tuned"]
+    assert values["ppo vs srpt-tuned, streams"].startswith(f"{gains.mean():+.1%} ± ")
     assert len(result.pictures["paper"].axes) == 2
 
 
