@@ -120,7 +120,7 @@ def train(context: click.Context, /, device: str, workers: int | str | None, **o
     Writes to the folder: the best policy on validation sequences (policy.npz), all settings (config.yaml), metrics
     (metrics.jsonl, TensorBoard) and a checkpoint. The same settings give the same policy, bit for bit on a CPU, with
     any number of workers and interruptions. Ctrl-C ends the training early, and --resume continues it. The recipe quick
-    takes two minutes.
+    takes less than two minutes.
     """
     from decima.learning.cluster.config import read_config, workload_overrides
     from decima.policy.files import load_actor

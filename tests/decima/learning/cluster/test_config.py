@@ -44,13 +44,14 @@ def test_recipes_describe_a_network(name: str) -> None:
     assert read_config(name).policy.build().layers["stage_head"]
 
 
-@pytest.mark.parametrize("name", ["batch", "makespan", "paper", "stream"])
+@pytest.mark.parametrize("name", ["batch", "makespan", "paper", "quick", "stream"])
 def test_recipes_are_complete_settings(name: str, tmp_path: Path) -> None:
-    """Recipes can be read; their settings are unchanged when written and read again."""
+    """Recipes can be read, and imitate no rule; their settings are unchanged when written and read again."""
     assert name in RECIPES.names()
     config = read_config(name)
+    assert config.behaviour_cloning is None
     conditions = config.conditions()
-    assert conditions.cluster.num_executors == 50
+    assert conditions.cluster.num_executors == (25 if name == "quick" else 50)
     assert conditions.intervals_ms == config.workload.intervals_ms  # type: ignore[attr-defined]
     assert config.cluster.reward == ("makespan" if name == "makespan" else "jct")
     assert config.workload.arrivals == ("poisson" if name in ("paper", "stream") else "batch")
