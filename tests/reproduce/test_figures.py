@@ -22,6 +22,8 @@ from tests.cases import cases
 from tests.simulator.cluster.build import job, jobs, stage
 from workloads import WorkloadError, poisson_arrivals
 
+pytestmark = pytest.mark.usefixtures("few_settings")
+
 #: Small sizes; jobs that compile and run fast.
 SMALL: dict[str, Any] = {"workload": "synthetic", "executors": 5, "jobs": 4, "seeds": 2}
 PACK: dict[str, Any] = {"workload": "synthetic", "jobs": 6, "interval": 20.0, "classes": "2x0.25,2x0.5,2x0.75,2x1"}
@@ -39,16 +41,6 @@ def means(result: Result) -> dict[str, float]:
     """Return the mean JCT of each scheduler in the main table, s."""
     table = next(iter(result.tables.values()))
     return dict(zip(table["scheduler"], table["mean_jct_s"], strict=True))
-
-
-@pytest.fixture(autouse=True)
-def few_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reduce the candidate settings of tuned schedulers to two."""
-    from decima.evaluation import variants
-
-    few = {name: (grid[0], grid[-1]) for name, grid in variants.GRIDS.items()}
-    monkeypatch.setattr("decima.evaluation.comparison.GRIDS", few)
-    monkeypatch.setattr("decima.evaluation.comparison.ALPHAS", (-1.0, 0.0))
 
 
 @pytest.fixture

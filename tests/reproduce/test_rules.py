@@ -11,6 +11,8 @@ from reproduce import carbon, estimates, guarantees, objectives, unknown
 from reproduce.__main__ import cli
 from reproduce.carbon import RULE
 
+pytestmark = pytest.mark.usefixtures("few_settings")
+
 TINY = "--seeds 2 --executors 5 --workload synthetic"
 
 
