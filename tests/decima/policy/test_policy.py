@@ -295,7 +295,7 @@ def test_whatever_else_is_in_the_batch_changes_nothing(name: str, seed: int, oth
         np.testing.assert_allclose(stages[first:last], stages_alone, atol=1e-6)
         for of_limits in limits_alone:
             np.testing.assert_allclose(limits.pop(0), of_limits, atol=1e-6)
-    selected = batch.select(np.array([len(graphs) - 1, 0]))
+    selected = batches.select(batch, np.array([len(graphs) - 1, 0]))
     again = policy.act(selected, uniforms[[-1, 0]])
     np.testing.assert_array_equal(again.log_probability, together.log_probability[[-1, 0]])
 
