@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 import decima
-from decima.evaluation.metrics import METRICS, ci95
+from decima.evaluation.metrics import METRICS, Interval, ci95
 from decima.show.style import draw_bars, legend_beside, new_axes, save_figure
 
 FOLDER = Path(__file__).parent
@@ -150,9 +150,14 @@ def stream_settings(interval: float) -> list[str]:
 
 def change(runs: pd.DataFrame, scheduler: str, other: str) -> str:
     """Return the relative change of the mean job completion time from another scheduler, paired by seed, as text."""
-    jct_s = runs.pivot_table("mean_jct_s", "seed", "scheduler")
-    mean, half_width = decima.paired_change(jct_s[scheduler], jct_s[other])
+    mean, half_width = paired(runs, scheduler, other)
     return f"{mean:+.1%} ± {half_width:.1%}"
+
+
+def paired(runs: pd.DataFrame, scheduler: str, other: str) -> Interval:
+    """Return the relative change of the mean job completion time from another scheduler, paired by seed."""
+    jct_s = runs.pivot_table("mean_jct_s", "seed", "scheduler")
+    return decima.paired_change(jct_s[scheduler], jct_s[other])
 
 
 def over_time(steps: pd.Series[Any], edges_ms: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -3,22 +3,21 @@
 The paper trains by REINFORCE, with 16 episodes of one job sequence, whose mean is the baseline, and with episodes that
 grow longer. Its Decima is 21 % (batches) and 29 % (streams) below weighted fair sharing with the best alpha. ``ppo``
 are the recipes ``batch`` and ``stream``: PPO with a critic and GAE, on four episodes of each of six sequences; the
-network's inputs have no units. Both start from random weights, and know no rule. A training of PPO takes one to two
-hours of CPU time; trainings with several seeds show how far a result depends on chance.
+network's inputs have no units. Both start from random weights, and know no rule. PPO takes about 20 minutes of CPU time
+for batches and 90 for streams. Trainings with several seeds show how much a result depends on chance.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from statistics import fmean
 
 import pandas as pd
 from matplotlib.figure import Figure
 
 import decima
-from decima.evaluation.metrics import ci95, mean_interval
+from decima.evaluation.metrics import Interval, ci95, mean_interval
 from decima.show.style import GREY, LEGEND, finish_axes, new_figure
-from reproduce.common import Result, change, train
+from reproduce.common import Result, paired, train
 
 TUNED = "tuned-weighted-fair"
 #: Kind of arrivals -> gain of the paper's Decima over tuned weighted fair sharing.
@@ -66,51 +65,48 @@ def run(
         policies: Folder of the trained policies; complete trainings in it are not repeated.
         workers: Processes.
     """
-    tables, values, curves = {}, {}, {}
-    rows = []
+    tables, curves, rows = {}, {}, []
     for name in arrivals:
         recipe = "batch" if name == "batches" else "stream"
         shorter = [] if ppo_iterations is None else [f"iterations={ppo_iterations}"]
-        trainings = {"paper": ("paper", [*PAPER[name], f"iterations={iterations}"], training_seeds[0])}
-        for training_seed in training_seeds:
-            label = "ppo" if training_seed == training_seeds[0] else f"ppo, seed {training_seed}"
-            trainings[label] = (recipe, shorter, training_seed)
+        trainings = [("paper", "paper", [*PAPER[name], f"iterations={iterations}"], training_seeds[0])]
+        trainings += [("ppo", recipe, shorter, training_seed) for training_seed in training_seeds]
         schedulers = {rule: rule for rule in ("fair", TUNED, "srpt", "srpt-tuned")}
-        for training, (config, settings, training_seed) in trainings.items():
-            kind = "paper" if training == "paper" else "ppo"
-            folder = policies / f"{kind}-{name}-{training_seed}"
-            settings = [f"cluster.executors={executors}", f"seed={training_seed}", *settings]
-            schedulers[training] = train(folder, config, settings, workload, workers)
-            curves[name, training] = pd.read_json(folder / "metrics.jsonl", lines=True)
+        labels = []
+        for training, config, settings, training_seed in trainings:
+            first = training_seed == training_seeds[0]
+            labels.append(training if first else f"{training}, seed {training_seed}")
+            every = [f"cluster.executors={executors}", f"seed={training_seed}"]
+            folder = policies / f"{training}-{name}-{training_seed}"
+            schedulers[labels[-1]] = train(folder, config, [*every, *settings], workload, workers)
+            curves[name, labels[-1]] = pd.read_json(folder / "metrics.jsonl", lines=True)
         runs = decima.compare(
             schedulers, workload=workload, executors=executors, seed=seed, workers=workers, **ARRIVALS[name]
         )
         table = decima.summary_table(runs, TUNED)
         table["paper"] = table["scheduler"].map({"paper": f"-{GAIN[name]:.0%}"})
         tables[name] = table
-        jct_s = runs.pivot_table("mean_jct_s", "seed", "scheduler")
-        for training, (_, _, training_seed) in trainings.items():
-            gain, half_width = decima.paired_change(jct_s[training], jct_s["srpt-tuned"])
-            minutes = curves[name, training]["cpu_s"].iloc[-1] / 60
+        for label, (training, _, _, training_seed) in zip(labels, trainings, strict=True):
+            gain = paired(runs, label, "srpt-tuned")
             rows.append(
                 {
                     "arrivals": name,
-                    "training": training.partition(",")[0],
+                    "training": training,
                     "seed": training_seed,
-                    "vs srpt-tuned": gain,
-                    ci95("vs srpt-tuned"): half_width,
-                    "CPU minutes": round(minutes),
+                    "vs srpt-tuned": gain.mean,
+                    ci95("vs srpt-tuned"): gain.half_width,
+                    "CPU minutes": round(curves[name, label]["cpu_s"].iloc[-1] / 60),
                 }
             )
-        for kind in ("paper", "ppo"):
-            own = [row for row in rows if (row["arrivals"], row["training"]) == (name, kind)]
-            over_seeds = mean_interval([row["vs srpt-tuned"] for row in own])
-            text = change(runs, kind, "srpt-tuned")
-            if len(own) > 1:
-                text = f"{over_seeds.mean:+.1%} ± {over_seeds.half_width:.1%}"
-            values[f"{kind} vs srpt-tuned, {name}"] = text
-            values[f"minutes of {kind}, {name}"] = f"{fmean(row['CPU minutes'] for row in own):.0f}"
     tables["trainings"] = pd.DataFrame(rows)
+    values = {}
+    for (training, name), own in tables["trainings"].groupby(["training", "arrivals"]):
+        # With several seeds, the interval is that over the trainings.
+        gain = Interval(own["vs srpt-tuned"].iloc[0], own[ci95("vs srpt-tuned")].iloc[0])
+        if len(own) > 1:
+            gain = mean_interval(own["vs srpt-tuned"])
+        values[f"{training} vs srpt-tuned, {name}"] = f"{gain.mean:+.1%} ± {gain.half_width:.1%}"
+        values[f"minutes of {training}, {name}"] = f"{own['CPU minutes'].mean():.0f}"
     return Result(tables, {"paper": plot(curves)}, values)
 
 

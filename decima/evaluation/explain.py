@@ -191,7 +191,7 @@ def explain(
     with_guard, plain = (NeuralScheduler(network, guard=guard) for guard in (True, False))
     with_guard.reset(seen.config)
     plain.reset(seen.config)
-    all_overruled = to_the_end.kept.overruled if isinstance(to_the_end, Guarded) else ()
+    all_overruled = _overruled(to_the_end)
     node = _node(graph, stages, chosen)
     return Explanation(
         number=index,
@@ -234,13 +234,18 @@ def _fork(scheduler: DecidesStages) -> DecidesStages:
     return scheduler.fork() if isinstance(scheduler, Guarded) else scheduler
 
 
+def _overruled(scheduler: DecidesStages) -> tuple[Overruled, ...]:
+    """Return the decisions of an episode that the guarantees of its scheduler changed."""
+    return scheduler.kept.overruled if isinstance(scheduler, Guarded) else ()
+
+
 def _overruled_first(conditions: Conditions, scheduler: DecidesStages, decision: int, at_ms: float) -> int:
     """Return the index of the first decision that a guarantee changed, from an index and a time (ms) on."""
     for _ in replay(conditions, conditions.seed, scheduler):
         pass
     indices = [
         overruled.decision
-        for overruled in (scheduler.kept.overruled if isinstance(scheduler, Guarded) else ())
+        for overruled in _overruled(scheduler)
         if overruled.decision >= decision and overruled.time_ms >= at_ms
     ]
     if not indices:

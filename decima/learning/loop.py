@@ -436,14 +436,14 @@ class TrainingLoop(ABC, Generic[Config]):
         best = checkpoint.best
         if best is None:
             return
-        about = self._about_best(checkpoint, best) | self._about()
+        about = self.about_best(checkpoint, best) | self._about()
         network = copy.deepcopy(self.kept)
         network.load_state_dict(best.weights)
         self._write(self.out / POLICY, network, about)
         with atomic_path(self.out / CARD) as path:
             path.write_text(policy_card(self.out.resolve().name, about), encoding="utf-8")
 
-    def _about_best(self, checkpoint: Checkpoint, best: Best) -> dict[str, Any]:
+    def about_best(self, checkpoint: Checkpoint, best: Best) -> dict[str, Any]:
         """Describe the training and results of the best policy, for the policy file and its card."""
         return {
             "command": self.command,

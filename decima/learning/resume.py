@@ -49,7 +49,7 @@ def restore(training: TrainingLoop[Any], path: Path) -> Checkpoint:
             if checkpoint.best is not None:
                 # These raise if weights or results do not fit.
                 load_weights(training.kept, checkpoint.best.weights)
-                policy_card(training.NAME, training._about_best(checkpoint, checkpoint.best))
+                policy_card(training.NAME, training.about_best(checkpoint, checkpoint.best))
             training.restore(checkpoint.learner)
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())

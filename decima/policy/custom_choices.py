@@ -31,7 +31,7 @@ def choose_by_networks(
     )
     with one_thread():
         batch = policy.tensors(graphs)
-        seen = batch, policy._embed(batch)
+        seen = batch, policy.embed(batch)
         _choose(policy, choices, graphs, *seen, None if uniforms is None else uniforms[:, :2])
         low, high = guard
         if (high > low).any():
@@ -65,7 +65,7 @@ def _choose(
     greedy = uniforms is None
     uniforms = np.full((graphs.num_graphs, 2), 0.5) if uniforms is None else uniforms
 
-    scores = policy._stage_scores(batch, embeddings, candidates).float().cpu().numpy()
+    scores = policy.stage_scores(batch, embeddings, candidates).float().cpu().numpy()
     picked = [
         pick(part, uniforms[index, 0], greedy)
         for index, part in zip(asked, np.split(scores, first[1:]), strict=True)
@@ -77,7 +77,7 @@ def _choose(
     several = np.flatnonzero(num_limits > 1)
     if policy.config.limit != "none" and several.size:
         row, limits = list_limits(low[several], num_limits[several])
-        scores = policy._limit_scores(batch, embeddings, rows[several], row, limits).float().cpu().numpy()
+        scores = policy.limit_scores(batch, embeddings, rows[several], row, limits).float().cpu().numpy()
         likeliest = greedy and not policy.config.wait  # else the median, see ``Actor.act``
         parts = np.split(scores, np.cumsum(num_limits[several])[:-1])
         for index, part in zip(several, parts, strict=True):

@@ -32,8 +32,6 @@ __all__ = [
 
 VERSION = 1
 HEAD = "policy"
-#: Settings of former versions for a rule inside the network.
-RULE_SETTINGS = {"guard", "rule", "rule_constants", "rule_limit_weight", "rule_stage_weight"}
 
 
 def policy_path(name: str | Path) -> Path:
@@ -123,7 +121,7 @@ def head_of(path: Path, arrays: Mapping[str, NDArray[Any]]) -> tuple[PolicyConfi
         PolicyFileError: the text of the file is malformed.
     """
     config, about = read_head(path, arrays, HEAD, VERSION)
-    if RULE_SETTINGS & config.keys():
+    if config.keys() - PolicyConfig.model_fields.keys():
         from decima.policy.former_settings import drop_rule
 
         drop_rule(path, config)

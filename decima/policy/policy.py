@@ -143,7 +143,7 @@ class Policy(nn.Module):
         parameter = next(self.parameters())
         return GraphTensors.of(graphs, parameter.device, parameter.dtype)
 
-    def _embed(self, batch: GraphTensors) -> Embeddings | None:
+    def embed(self, batch: GraphTensors) -> Embeddings | None:
         """Return the embeddings of stages, jobs and cluster; None without a graph neural network."""
         if self.encoder is None:
             return None
@@ -179,12 +179,12 @@ class Policy(nn.Module):
             limit: int32 [B], chosen limit.
         """
         batch = self.tensors(graphs)
-        embeddings = self._embed(batch)
+        embeddings = self.embed(batch)
         candidates = np.flatnonzero(graphs.high > graphs.low)
         owner = np.repeat(np.arange(graphs.num_graphs), np.diff(graphs.first_stage))[candidates]
         chosen = batches.rows_of(graphs, stage)
 
-        scores = self._stage_scores(batch, embeddings, candidates)
+        scores = self.stage_scores(batch, embeddings, candidates)
         index = np.searchsorted(candidates, chosen) - np.searchsorted(owner, np.arange(graphs.num_graphs))
         log_probability, entropy = _choose(scores, owner, index)
         if self.config.limit == "none":
@@ -195,7 +195,7 @@ class Policy(nn.Module):
         open_ = np.flatnonzero(num_limits > 1)
         if open_.size:
             row, limits = list_limits(low[open_], num_limits[open_])
-            scores = self._limit_scores(batch, embeddings, chosen[open_], row, limits)
+            scores = self.limit_scores(batch, embeddings, chosen[open_], row, limits)
             limit_log_probability, limit_entropy = _choose(scores, row, (limit - low)[open_] - 1)
             where = self._move(open_)
             log_probability = log_probability.index_add(0, where, limit_log_probability)
@@ -210,10 +210,10 @@ class Policy(nn.Module):
             in order: probabilities of its limits ``low + 1 .. high``, given the stage.
         """
         batch = self.tensors(graphs)
-        embeddings = self._embed(batch)
+        embeddings = self.embed(batch)
         candidates = np.flatnonzero(graphs.high > graphs.low)
         owner = np.repeat(np.arange(graphs.num_graphs), np.diff(graphs.first_stage))
-        scores = self._stage_scores(batch, embeddings, candidates)
+        scores = self.stage_scores(batch, embeddings, candidates)
         stages = scores.new_zeros(owner.size)
         for graph in range(graphs.num_graphs):
             in_graph = owner[candidates] == graph
@@ -227,11 +227,11 @@ class Policy(nn.Module):
                 limits.append(only)
                 continue
             row, limit = list_limits(graphs.low[[stage]], np.array([num_limits]))
-            scores = self._limit_scores(batch, embeddings, np.array([stage]), row, limit)
+            scores = self.limit_scores(batch, embeddings, np.array([stage]), row, limit)
             limits.append(torch.softmax(scores, 0))
         return stages, limits
 
-    def _stage_scores(
+    def stage_scores(
         self, batch: GraphTensors, embeddings: Embeddings | None, stages: NDArray[np.int64]
     ) -> Tensor:
         """Return the scores q of stages, float [len(stages)]."""
@@ -254,7 +254,7 @@ class Policy(nn.Module):
         parts += [take_rows(embeddings.stages, stages), *_of_jobs(batch, embeddings, jobs)]
         return parts
 
-    def _limit_scores(
+    def limit_scores(
         self,
         batch: GraphTensors,
         embeddings: Embeddings | None,
