@@ -111,7 +111,7 @@ class PolicyFile(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Convert a value, see ``click.Path``."""
-        from decima.policy.archive import POLICY
+        from decima.policy.file_format import POLICY
 
         path = Path(str(super().convert(value, param, ctx)))
         if path.is_dir():

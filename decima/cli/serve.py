@@ -140,7 +140,7 @@ def serve(
     import faulthandler
 
     from decima import __version__
-    from decima.policy.archive import POLICY
+    from decima.policy.file_format import POLICY
     from decima.policy.shipped import SHIPPED
     from decima.registry import LEARNED, SchedulerError, make_scheduler
     from decima.service.answering import Probe, Reload, Setup, run

@@ -9,9 +9,8 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from decima.policy.about import TRAINED_ON
-from decima.policy.distribution import QUANTITIES, Distribution, format_quantity
-from decima.schedulers.former_names import present_rule
+from decima.policy.distribution import TITLES, Distribution, format_quantity
+from decima.policy.file_format import TRAINED_ON
 from workloads.display import count_text
 
 __all__ = ["BEFORE", "policy_card", "previous_trainings"]
@@ -126,6 +125,8 @@ def _origin(command: str) -> str:
 def _beginning(about: Mapping[str, Any]) -> list[str]:
     cloning = about["config"].get("behaviour_cloning")
     if cloning is not None:
+        from decima.schedulers.former_names import present_rule
+
         rule = present_rule(cloning.get("scheduler") or cloning["heuristic"])
         return [f"It began as a clone of {_code(rule)}."]
     return [] if about.get(BEFORE) else ["It began with random weights, and learned from rewards alone."]
@@ -181,11 +182,10 @@ def _curve(
 
 def _distribution(trained: Distribution) -> list[str]:
     """Tabulate the quantiles of the training distribution."""
-    spreads = {quantity: getattr(trained, quantity.name) for quantity in QUANTITIES}
     rows = (
-        [quantity.title, *(format_quantity(quantity, value) for value in spread)]
-        for quantity, spread in spreads.items()
-        if spread != Distribution.model_fields[quantity.name].default
+        [TITLES[name], *(format_quantity(name, value) for value in spread)]
+        for name, spread in trained.spreads()
+        if spread != Distribution.model_fields[name].default
     )
     kind = {"batch": "Batches", "stream": "Streams", "both": "Batches and streams"}[trained.arrivals]
     return [

@@ -45,7 +45,7 @@ from decima.outputs import (
     remove_paths,
     uninterrupted,
 )
-from decima.policy.archive import POLICY
+from decima.policy.file_format import POLICY
 from decima.policy.threads import keep_memory, one_thread
 from decima.settings import TRAINING, DivergedError, Progress, TrainingError, silent
 from decima.workers.in_order import map_in_order

@@ -1,8 +1,8 @@
-from .about import read_about
+from .about import read_about, read_trained_on
 from .compiled.choices import Choices
 from .compiled.graphs import Graphs
 from .config import Feature, PolicyConfig
-from .distribution import Distribution, read_trained_on
+from .distribution import Distribution
 from .encoder import Embeddings, Encoder, GraphTensors, LimitHead, StageHead
 from .features import JobFeature, StageFeature
 from .files import load_actor, load_policy, policy_path

@@ -19,13 +19,10 @@ from workloads.errors import PolicyFileError, WorkloadError
 from workloads.reading import parse_json
 
 __all__ = [
-    "POLICY", "checked", "checked_weights", "read_archive", "read_head",
+    "checked", "checked_weights", "read_archive", "read_head",
 ]  # fmt: skip
 
 Model = TypeVar("Model", bound=BaseModel)
-
-#: Name of the policy file in the folder of a training.
-POLICY = "policy.npz"
 
 
 def read_archive(path: Path) -> dict[str, NDArray[Any]]:

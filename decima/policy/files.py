@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from decima import policy
-from decima.policy.archive import POLICY, checked, checked_weights, read_archive, read_head
+from decima.policy.archive import checked, checked_weights, read_archive, read_head
 from decima.policy.config import PolicyConfig
+from decima.policy.file_format import HEAD, POLICY, VERSION
 from decima.policy.shipped import SHIPPED
 from workloads.errors import PartError, PolicyFileError, did_you_mean
 
@@ -29,9 +30,6 @@ __all__ = [
     "load_policy",
     "policy_path",
 ]
-
-VERSION = 1
-HEAD = "policy"
 
 
 def policy_path(name: str | Path) -> Path:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from decima.policy.archive import read_archive
 from decima.policy.archive_writer import write_archive, write_policy
-from decima.policy.files import HEAD, VERSION
+from decima.policy.file_format import HEAD, VERSION
 
 if TYPE_CHECKING:
     from decima.policy.policy import Policy
@@ -44,6 +43,8 @@ def add_about(path: Path, more: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         PolicyFileError: see ``read_archive``.
     """
+    from decima.policy.archive import read_archive
+
     arrays = read_archive(path)
     [name] = [name for name, array in arrays.items() if array.dtype.kind == "U"]
     head = json.loads(str(arrays[name]))

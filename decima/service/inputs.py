@@ -128,7 +128,7 @@ def _copied(scheduler: str, folder: Path | None) -> tuple[str, str]:
         return scheduler, ""
     path = SHIPPED.get(policy, Path(policy))
     if path.is_dir():
-        from decima.policy.archive import POLICY
+        from decima.policy.file_format import POLICY
 
         path /= POLICY
     try:

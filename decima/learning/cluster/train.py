@@ -46,9 +46,8 @@ from decima.learning.metrics import (
     objective_title,
     validation_metric,
 )
-from decima.policy.about import TRAINED_ON, read_about
 from decima.policy.distribution import summarise
-from decima.policy.files import load_policy, policy_path
+from decima.policy.file_format import TRAINED_ON
 from decima.policy.policy import Policy
 from decima.policy.save import save_policy
 from decima.settings import (
@@ -188,6 +187,9 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
     # Before the first iteration.
 
     def _start_from(self, start: str) -> Mapping[str, Any]:
+        from decima.policy.about import read_about
+        from decima.policy.files import load_policy, policy_path
+
         path = policy_path(start)
         policy = load_policy(path)
         # Waiting is a choice among the same limits, so the weights of a policy without it fit, too.

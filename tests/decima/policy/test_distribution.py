@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
-from decima.evaluation.fit import SIMILARITY, TAIL, is_similar, out_of_distribution
-from decima.policy.distribution import QUANTITIES, Distribution, format_quantity, summarise
+from decima.evaluation.fit import SIMILARITY, TAIL, TOLERANCES, is_similar, out_of_distribution
+from decima.policy.distribution import SHARES, TITLES, Distribution, format_quantity, summarise
 from simulator.cluster.config import ClusterConfig, ExecutorClass, Knowledge
 from simulator.cluster.faults import Faults
 from tests.cases import cases
@@ -112,13 +112,13 @@ def test_all_clusters_count_and_distances_have_limits() -> None:
     assert found.delay_tasks.high == 500.0  # as if a task took a millisecond, the clock's step
     assert found.delay_tasks.low == 1.5
     # Measured tolerances, see the module; a change alters the messages about policies.
-    assert {quantity.name: (quantity.down, quantity.up) for quantity in QUANTITIES} == {
+    assert {name: (tolerance.down, tolerance.up) for name, tolerance in TOLERANCES.items()} == {
         "executors": (5, 4), "classes": (math.inf, 1), "moving_delay_s": (2, 8), "stages": (4, 4), "tasks": (4, 4),
         "task_s": (8, 1), "work_s": (4, 4), "delay_tasks": (1, 8), "jobs": (20, 10), "load": (math.inf, 10),
         **dict.fromkeys(ERRORS, (math.inf, 1.5)), **dict.fromkeys(FAULTS, (math.inf, 2)), "absent": (math.inf, 1),
     }  # fmt: skip
-    shares = [quantity.name for quantity in QUANTITIES if quantity.shares]
-    assert shares == ["load", "unknown", "task_failures", "straggling", "absent"]
+    assert list(TOLERANCES) == list(TITLES)
+    assert set(SHARES) < set(TITLES)
     assert (TAIL, SIMILARITY) == (4.0, (2.5, 1.4, 2.5))
 
 
@@ -131,16 +131,16 @@ def test_the_training_distribution_itself_fits(values: dict[str, list[float]]) -
     assert out_of_distribution(there, there) == []
 
 
-@pytest.mark.parametrize("quantity", QUANTITIES, ids=lambda quantity: quantity.name)
-def test_the_middle_may_be_some_times_farther_than_the_ends(quantity: Any) -> None:
-    trained = made(STREAM if quantity.name == "load" else BATCH, **ERRORS, **FAULTS)
-    low, _, high = getattr(trained, quantity.name)
-    bounds = [(high * quantity.up, 1.01)]
-    if math.isfinite(quantity.down):
-        bounds.append((low / quantity.down, 0.99))
+@pytest.mark.parametrize("name", TOLERANCES)
+def test_the_middle_may_be_some_times_farther_than_the_ends(name: str) -> None:
+    trained, tolerance = made(STREAM if name == "load" else BATCH, **ERRORS, **FAULTS), TOLERANCES[name]
+    low, _, high = getattr(trained, name)
+    bounds = [(high * tolerance.up, 1.01)]
+    if math.isfinite(tolerance.down):
+        bounds.append((low / tolerance.down, 0.99))
     for bound, beyond in bounds:
-        assert out_of_distribution(trained, trained.model_copy(update={quantity.name: spread(bound)})) == []
-        [words] = out_of_distribution(trained, trained.model_copy(update={quantity.name: spread(bound * beyond)}))
+        assert out_of_distribution(trained, trained.model_copy(update={name: spread(bound)})) == []
+        [words] = out_of_distribution(trained, trained.model_copy(update={name: spread(bound * beyond)}))
         assert "trained on" in words
 
 
@@ -240,7 +240,7 @@ def test_errors_and_changing_capacities_are_measured() -> None:
         here = summarise([(replace(CLUSTER, faults=faults), jobs(JOB))])
         assert here.absent.middle == pytest.approx(1 - left / 10)
         assert out_of_distribution(made(), made(absent=here.absent)) == found
-    assert [format_quantity(QUANTITIES[-1], value) for value in (0.256, 12.5)] == ["26%", "1,250%"]
+    assert [format_quantity("absent", value) for value in (0.256, 12.5)] == ["26%", "1,250%"]
 
 
 def test_faults_are_measured_and_those_that_were_studied_are_inside() -> None:
@@ -266,7 +266,7 @@ def test_faults_are_measured_and_those_that_were_studied_are_inside() -> None:
     (0.05192, "0.052"), (2.263, "2.3"), (4.0, "4"), (9.96, "10"), (10.4, "10"), (12.99, "13"), (2158.0, "2,158"),
 )  # fmt: skip
 def test_numbers_are_short(value: float, text: str) -> None:
-    assert format_quantity(QUANTITIES[0], value) == text
+    assert format_quantity("executors", value) == text
 
 
 @cases(

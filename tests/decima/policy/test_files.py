@@ -13,8 +13,7 @@ import pytest
 import torch
 
 from decima.policy import Policy, PolicyFileError, batches
-from decima.policy.about import read_about
-from decima.policy.distribution import read_trained_on
+from decima.policy.about import read_about, read_trained_on
 from decima.policy.files import load_actor, load_policy
 from decima.policy.presets import DECIMA_SIM_POLICY
 from decima.policy.save import add_about, save_policy

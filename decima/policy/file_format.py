@@ -1,0 +1,14 @@
+"""Names in policy files, which ``files`` and ``about`` read and ``save`` writes."""
+
+from __future__ import annotations
+
+__all__ = ["HEAD", "POLICY", "TRAINED_ON", "VERSION"]
+
+#: Name of the policy file in the folder of a training.
+POLICY = "policy.npz"
+#: Name of the array with the JSON text: format version, configuration, and information about the training.
+HEAD = "policy"
+#: Format version.
+VERSION = 1
+#: Key of the training distribution in the information about the training.
+TRAINED_ON = "trained_on"
