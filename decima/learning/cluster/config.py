@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
@@ -35,7 +36,7 @@ from workloads.job import WorkloadError
 from workloads.quantities import quantities
 from workloads.sources.open import EMBEDDED
 
-__all__ = ["RECIPES", "TrainingConfig", "read_config", "workload_overrides"]
+__all__ = ["RECIPES", "TrainingConditions", "TrainingConfig", "read_config", "workload_overrides"]
 
 RECIPES = Recipes(resources.files("decima.learning.cluster") / "recipes")
 
@@ -44,7 +45,7 @@ MAX_SEQUENCES = 800_000_000
 
 
 @declared(CompareError, eq=False, kw_only=True)
-class _Streams(Conditions):
+class TrainingConditions(Conditions):
     """Conditions in which each sequence draws its mean time between arrivals from ``intervals_ms`` by its seed."""
 
     intervals_ms: tuple[float, ...] = (25_000.0,)
@@ -53,6 +54,23 @@ class _Streams(Conditions):
         """Return the job sequence of a seed."""
         which = random_stream(seed, RandomStream.TRAINING).integers(len(self.intervals_ms))
         return self.draw(seed, self.intervals_ms[which])
+
+    def half_size(self) -> TrainingConditions:
+        """Return these conditions with half of the executors and jobs, and twice the time between arrivals."""
+        cluster = self.cluster
+        classes = tuple(replace(kind, count=_half(kind.count)) for kind in cluster.executor_classes)
+        capacity = tuple((time_ms, _half(count)) for time_ms, count in cluster.faults.capacity)
+        faults = replace(cluster.faults, capacity=capacity)
+        return replace(
+            self,
+            cluster=replace(cluster, executor_classes=classes, faults=faults),
+            num_jobs=_half(self.num_jobs),
+            intervals_ms=tuple(2 * interval_ms for interval_ms in self.intervals_ms),
+        )
+
+
+def _half(count: int) -> int:
+    return (count + 1) // 2
 
 
 class TrainingConfig(RunConfig):
@@ -95,8 +113,11 @@ class TrainingConfig(RunConfig):
             raise ValueError("behaviour_cloning.jobs: has no effect beside settings")
         if not self.episodes.fixed_sequences:
             raise ValueError("episodes.fixed_sequences: expected true beside settings")
-        if self.episodes.batches:
-            raise ValueError("episodes.batches: has no effect beside settings, expected settings.batches")
+        for name, instead in (("batches", "batches"), ("half_size", "executors")):
+            if getattr(self.episodes, name):
+                raise ValueError(
+                    f"episodes.{name}: has no effect beside settings, expected settings.{instead}"
+                )
         return self
 
     @property
@@ -152,11 +173,13 @@ class TrainingConfig(RunConfig):
                 attributes=self.settings.attributes,
             )
         workload = self.workload.read()
-        if self.episodes.batches and workload.sequence is not None:
-            raise WorkloadError(
-                f"episodes.batches: has no effect, as the jobs of {workload.name} have their own arrival times"
-            )
-        return _Streams(
+        if workload.sequence is not None:
+            for name in ("batches", "half_size"):
+                if getattr(self.episodes, name):
+                    raise WorkloadError(
+                        f"episodes.{name}: has no effect, as the jobs of {workload.name} have their own arrival times"
+                    )
+        return TrainingConditions(
             workload=workload,
             cluster=self.cluster,
             arrivals=self.workload.arrivals,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from decima.evaluation.conditions import Conditions
-    from decima.learning.cluster.config import TrainingConfig
+    from decima.learning.cluster.config import TrainingConditions, TrainingConfig
     from decima.policy.config import PolicyConfig
     from decima.policy.policy import Policy
     from simulator.cluster.base import BaseCluster
@@ -73,6 +73,7 @@ class EpisodePlan:
         share: fraction of the choices that become samples, evenly spaced.
         start_ms: end of the warm-up, ms.
         batch_jobs: number of jobs, which all arrive at once; None for the arrivals of the workload.
+        half_size: whether the cluster has half of its executors, and the sequence half of its jobs.
     """
 
     sequence_seed: int
@@ -83,6 +84,7 @@ class EpisodePlan:
     share: float = 1.0
     start_ms: float = 0.0
     batch_jobs: int | None = None
+    half_size: bool = False
 
 
 def plan_iteration(config: TrainingConfig, iteration: int) -> list[list[EpisodePlan]]:
@@ -97,6 +99,7 @@ def plan_iteration(config: TrainingConfig, iteration: int) -> list[list[EpisodeP
     )
     first = before * episodes.per_sequence
     batch_jobs = episodes.batch_jobs if iteration < episodes.batches * config.iterations else None
+    half_size = iteration < episodes.half_size * config.iterations
     groups = []
     for group in range(until - before):
         start_ms, end_ms = 0.0, math.inf
@@ -114,7 +117,15 @@ def plan_iteration(config: TrainingConfig, iteration: int) -> list[list[EpisodeP
             seed = (1 + config.seed) * RUN_SEEDS + seed_index
             plans.append(
                 EpisodePlan(
-                    seed, end_ms, config.seed, iteration, episode, episodes.share, start_ms, batch_jobs
+                    seed,
+                    end_ms,
+                    config.seed,
+                    iteration,
+                    episode,
+                    episodes.share,
+                    start_ms,
+                    batch_jobs,
+                    half_size,
                 )
             )
         groups.append(plans)
@@ -258,22 +269,33 @@ def start_episodes(
     policy: PolicyConfig, conditions: Conditions, plans: Sequence[EpisodePlan]
 ) -> list[Episode]:
     """Start planned episodes; episodes with the same sequence seed share the job sequence."""
-    arrivals: dict[int | None, Conditions] = {None: conditions}
-    for num_jobs in {plan.batch_jobs for plan in plans if plan.batch_jobs is not None}:
-        arrivals[num_jobs] = replace(conditions, arrivals="batch", num_jobs=num_jobs, drift=None)
-    sequences = {plan.sequence_seed: arrivals[plan.batch_jobs].sequence(plan.sequence_seed) for plan in plans}
+    planned = {
+        key: _planned(conditions, *key) for key in {(plan.batch_jobs, plan.half_size) for plan in plans}
+    }
+    settings = [planned[plan.batch_jobs, plan.half_size] for plan in plans]
+    sequences = {
+        plan.sequence_seed: setting.sequence(plan.sequence_seed)
+        for plan, setting in zip(plans, settings, strict=True)
+    }
     return [
         Episode(
             policy,
-            conditions.cluster_of(plan.sequence_seed),
+            setting.cluster_of(plan.sequence_seed),
             sequences[plan.sequence_seed],
             plan.end_ms,
             random_stream(plan.run_seed, RandomStream.POLICY, plan.iteration, plan.episode),
             plan.share,
             plan.start_ms,
         )
-        for plan in plans
+        for plan, setting in zip(plans, settings, strict=True)
     ]
+
+
+def _planned(conditions: Conditions, batch_jobs: int | None, half_size: bool) -> Conditions:
+    """Return cluster and job sequences of planned episodes, see ``EpisodePlan``."""
+    if batch_jobs is not None:
+        conditions = replace(conditions, arrivals="batch", num_jobs=batch_jobs, drift=None)
+    return cast("TrainingConditions", conditions).half_size() if half_size else conditions
 
 
 def roll_out(policy: Actor | Policy, episodes: Sequence[Episode]) -> Trajectories:

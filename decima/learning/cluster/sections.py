@@ -217,6 +217,11 @@ class EpisodesSection(Section):
         "learns more from batches than from a stream, in which it lets the queue grow",
     )
     batch_jobs: Count = described(20, "number of jobs in these batches")
+    half_size: Share = described(
+        0.0,
+        "share of the training, at its beginning, with half of the executors and jobs, at the same load: episodes "
+        "have fewer decisions, so that each has a larger effect on the return",
+    )
     warm_up: Weight = described(
         0.0, "mean time for which srpt decides first, without samples, so that the cluster is busy, s"
     )

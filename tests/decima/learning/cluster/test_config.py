@@ -95,12 +95,13 @@ def test_settings_of_cluster_and_workload_are_those_of_the_conditions() -> None:
     np.testing.assert_array_equal(jobs.arrival_ms, expected.arrival_ms)
 
 
-def test_jobs_with_their_own_arrival_times_exclude_batches(tmp_path: Path) -> None:
+@pytest.mark.parametrize("setting", ["batches", "half_size"])
+def test_jobs_with_their_own_arrival_times_exclude_other_jobs(setting: str, tmp_path: Path) -> None:
     profiles = open_workload("tpch").profiles[:2]
     write_workload(tmp_path / "jobs.json", Workload(profiles, trace_arrivals(profiles, [0, 1000]), "nightly"))
-    config = read_config("batch", [f"workload.file={tmp_path / 'jobs.json'}", "episodes.batches=0.5"])
+    config = read_config("batch", [f"workload.file={tmp_path / 'jobs.json'}", f"episodes.{setting}=0.5"])
     message = one_line(WorkloadError, config.conditions)
-    assert message == "episodes.batches: has no effect, as the jobs of nightly have their own arrival times"
+    assert message == f"episodes.{setting}: has no effect, as the jobs of nightly have their own arrival times"
 
 
 def test_features_beside_those_of_a_preset() -> None:
@@ -174,6 +175,7 @@ def test_overrides_win_and_bad_files_are_refused(tmp_path: Path) -> None:
         ("settings: {}\nbehaviour_cloning: {jobs: 3}", "behaviour_cloning.jobs: has no effect beside settings"),
         ("settings: {}\nepisodes: {fixed_sequences: false}", "episodes.fixed_sequences: expected true beside settings"),
         ("settings: {}\nepisodes: {batches: 0.5}", "episodes.batches: has no effect beside settings"),
+        ("settings: {}\nepisodes: {half_size: 0.5}", "episodes.half_size: has no effect beside settings"),
         ("returns: {relative: true}\ncluster: {reward: makespan}", "returns.relative: expected the reward jct"),
         ("validation: {against: nobody}", "validation.against: unknown scheduler 'nobody'"),
         ("curriculum: {start: 5}\ncluster: {semantics: decima-sim}", "curriculum: no episode ends early"),

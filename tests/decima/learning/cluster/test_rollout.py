@@ -250,6 +250,33 @@ def test_all_jobs_arrive_at_once_at_the_beginning_of_a_training(tmp_path: Path) 
     assert [bool(arrival_ms.any()) for arrival_ms in arrivals] == [False] * 4 + [True] * 4
 
 
+def test_the_cluster_has_half_its_size_at_the_beginning_of_a_training(tmp_path: Path) -> None:
+    """The load stays the same: half of the executors, and jobs that arrive half as often."""
+    settings = small(
+        tmp_path,
+        iterations=4,
+        cluster={"executors": 7},
+        workload={"arrivals": "poisson", "jobs": 41, "interval": 3.0},
+        episodes={"sequences": 1, "per_sequence": 2, "batches": 0.25, "batch_jobs": 5, "half_size": 0.75},
+    )
+    plans = [plan_iteration(settings, k)[0][0] for k in range(4)]
+    conditions = settings.conditions()
+    episodes = start_episodes(POLICY.config, conditions, plans)
+    assert [episode.config.num_executors for episode in episodes] == [4, 4, 4, 7]
+    assert [len(episode.sequence) for episode in episodes] == [3, 21, 21, 41]
+    batch, stream, _, full = (episode.sequence.arrival_ms for episode in episodes)
+    assert not batch.any()
+    half_as_often = poisson_arrivals(conditions.workload.profiles, 21, 6000.0, plans[1].sequence_seed)
+    np.testing.assert_array_equal(stream, half_as_often.arrival_ms)
+    np.testing.assert_array_equal(full, conditions.sequence(plans[3].sequence_seed).arrival_ms)
+
+
+def test_every_executor_class_has_half_its_executors(tmp_path: Path) -> None:
+    settings = small(tmp_path, cluster={"executors": 2, "classes": "3x0.5,4x1"}, episodes={"half_size": 1.0})
+    [episode, *_] = start_episodes(POLICY.config, settings.conditions(), plan_iteration(settings, 0)[0])
+    assert [kind.count for kind in episode.config.executor_classes] == [2, 2]
+
+
 @pytest.mark.parametrize("fixed", [True, False])
 @pytest.mark.parametrize("final", [None, 7])
 def test_the_seeds_of_a_training_are_those_of_its_episodes(fixed: bool, final: int | None) -> None:
