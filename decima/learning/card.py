@@ -133,10 +133,12 @@ def _beginning(about: Mapping[str, Any]) -> list[str]:
 
 
 def _curriculum(config: Mapping[str, Any]) -> list[str]:
-    curriculum, batches = config.get("curriculum"), config.get("episodes", {}).get("batches", 0)
+    curriculum, episodes = config.get("curriculum"), config.get("episodes", {})
     lines = []
-    if batches:
+    if batches := episodes.get("batches"):
         lines.append(f"In the first {batches:.0%} of the iterations, all jobs arrived at once.")
+    if half_size := episodes.get("half_size"):
+        lines.append(f"In the first {half_size:.0%} of the iterations, there were half of the executors and jobs.")
     if curriculum is None:
         return [*lines, "No training episode ended early."]
     return [
