@@ -95,6 +95,12 @@ class ExecutorClass:
         return stage.cpu <= self.cpu and stage.memory <= self.memory
 
 
+def _classes_text(classes: tuple[ExecutorClass, ...]) -> str | None:
+    """Return the text form of executor classes; None if there is one class of the default size."""
+    is_default = [(size.cpu, size.memory) for size in classes] == [(1.0, 1.0)]
+    return None if is_default else ",".join(map(str, classes)) or None
+
+
 @declared()
 class Semantics:
     """Differences between the Decima paper and its published simulator, one switch each.
@@ -211,9 +217,7 @@ class ClusterConfig:
     )
     executor_classes: Annotated[
         tuple[ExecutorClass, ...],
-        Text(
-            "COUNTxMEMORY,..", "simulator.cluster.texts:parse_classes", "simulator.cluster.texts:classes_text"
-        ),
+        Text("COUNTxMEMORY,..", "simulator.cluster.texts:parse_classes", _classes_text),
     ] = described(
         (),
         "Executors of several classes instead, such as 25x0.5,25x1; COUNTxCPU:MEMORY for executors with "

@@ -72,7 +72,7 @@ class Faults:
         Text(
             "FILE",
             "simulator.cluster.capacity:read_capacity",
-            f"{_TEXTS}:in_seconds",
+            lambda schedule: [[time_ms / 1000, count] for time_ms, count in schedule],
             f"{_TEXTS}:in_milliseconds",
         ),
     ] = described(

@@ -1,9 +1,8 @@
-"""Text forms of a cluster's settings: executor classes and faults on the command line, and short descriptions."""
+"""Parse text forms of a cluster's settings, as on the command line, and describe its settings in a few words."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from simulator.cluster.config import ExecutorClass
@@ -15,8 +14,7 @@ if TYPE_CHECKING:
     from simulator.cluster.faults import Faults
 
 __all__ = [
-    "classes_text", "faults_text", "in_milliseconds", "in_seconds", "knowledge_text", "parse_classes",
-    "parse_speculation", "parse_stragglers",
+    "faults_text", "in_milliseconds", "knowledge_text", "parse_classes", "parse_speculation", "parse_stragglers",
 ]  # fmt: skip
 
 
@@ -41,12 +39,6 @@ def parse_classes(text: str) -> tuple[ExecutorClass, ...]:
                 f"expected COUNTxMEMORY or COUNTxCPU:MEMORY, such as 25x0.5,25x2:1, got {text!r:.60}{reason}"
             ) from None
     return tuple(sorted(classes, key=lambda size: (size.memory, size.cpu)))
-
-
-def classes_text(classes: Sequence[ExecutorClass]) -> str | None:
-    """Return the text form of executor classes; None if there is one class of the default size."""
-    is_default = [(size.cpu, size.memory) for size in classes] == [(1.0, 1.0)]
-    return None if is_default else ",".join(map(str, classes)) or None
 
 
 def knowledge_text(knowledge: Knowledge) -> str:
@@ -85,13 +77,8 @@ def _pair(text: str, expected: str) -> tuple[float, float]:
     return numbers[0], numbers[1]
 
 
-def in_seconds(schedule: tuple[tuple[float, int], ...]) -> list[list[float]]:
-    """Return a schedule of the capacity with times in seconds."""
-    return [[time_ms / 1000, count] for time_ms, count in schedule]
-
-
 def in_milliseconds(schedule: Any) -> Any:
-    """Return a schedule with times in ms, given with times in seconds; other values stay."""
+    """Return a schedule of the capacity with times in ms, given with times in seconds; other values stay."""
     try:
         return tuple((time_s * 1000, count) for time_s, count in schedule)
     except (TypeError, ValueError):

@@ -14,7 +14,7 @@ from tests.decima.learning.examples import Runs, sweep_once, tune_once
 
 @pytest.fixture(autouse=True)
 def _one_thread_tunes_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr("decima.learning.cluster.validation.sweep_ms", sweep_once)
+    monkeypatch.setattr("decima.learning.cluster.validation.weighted_fair_ms", sweep_once)
     monkeypatch.setattr("decima.evaluation.grid.tune_tetris", tune_once)
     with one_thread():
         yield

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from decima.evaluation.sweeps import sweep_ms
 from decima.learning import ClusterTraining, GridTraining, IterationReport, TrainingResult, read_metrics
+from decima.learning.cluster.validation import weighted_fair_ms
 from decima.learning.loop import CHECKPOINT, POLICY, TrainingLoop
 from decima.learning.resume import load_checkpoint
 from decima.policy.about import read_about
@@ -22,15 +22,15 @@ from simulator.grid import Grid
 from tests.decima.learning.cluster.examples import small as small_cluster
 from tests.decima.learning.grid.examples import small as small_grid
 
-#: Arguments of ``sweep_ms``, pickled -> its result.
+#: Arguments of ``weighted_fair_ms``, pickled -> its result.
 _swept: dict[bytes, NDArray[np.float64]] = {}
 
 
 def sweep_once(*given: Any) -> NDArray[np.float64]:
-    """Cached ``sweep_ms``, which is a third of the time of a small training."""
+    """Cached ``weighted_fair_ms``, which is a third of the time of a small training."""
     key = pickle.dumps(given)
     if key not in _swept:
-        _swept[key] = sweep_ms(*given)
+        _swept[key] = weighted_fair_ms(*given)
     return _swept[key]
 
 
