@@ -1,6 +1,6 @@
 """Advantages: returns minus a baseline, optionally with a critic and GAE (Decima, section 5.3).
 
-In the order of the computation: *returns* (total, discounted, or differential reward), their *baseline* (the
+In the order of the computation: *returns* (the total later reward; ``returns.py`` has others), their *baseline* (the
 input-dependent baseline of Decima: the mean over the other episodes of the same job sequence), and, with a critic,
 generalised advantage estimation (*GAE*; Schulman et al., 2016) in continuous time. ``Advantages`` combines them.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,7 +17,6 @@ from numpy.typing import NDArray
 
 from decima.learning.checkpoint import TrainingPart
 from decima.learning.cluster.rollout import (
-    LIVE_JOBS,
     NUM_LOADS,
     EpisodePlan,
     Trajectories,
@@ -33,8 +31,8 @@ if TYPE_CHECKING:
     from decima.policy.policy import Policy
 
 __all__ = [
-    "Advantages", "Baseline", "Curve", "DifferentialReturns", "DiscountedReturns", "LinearCritic",
-    "Returns", "SequenceBaseline", "accumulate", "gae", "mean_at", "relative_scale",
+    "Advantages", "Baseline", "Curve", "Floats", "LinearCritic", "Returns", "SequenceBaseline", "accumulate", "gae",
+    "mean_at",
 ]  # fmt: skip
 
 Floats = NDArray[np.float64]
@@ -43,9 +41,6 @@ Floats = NDArray[np.float64]
 APART_MS = 1e9
 #: Ridge of the critic's least squares, so that the fit is defined before loads have varied.
 RIDGE = 1e-6
-#: Length of the unit of relative returns, ms.
-UNIT_MS = 1000.0
-
 
 # Returns.
 
@@ -63,7 +58,13 @@ def accumulate(values: Floats, factors: Floats, bootstrap_value: float = 0.0) ->
 
 
 class Returns(TrainingPart):
-    """Total reward: the sum of all later rewards (Decima, for batches). Base class of custom returns."""
+    """Total reward: the sum of all later rewards (Decima, for batches). Base class of custom returns.
+
+    Attributes:
+        recent: reward and duration (ms) of the last samples, from which ``DifferentialReturns`` takes an average.
+    """
+
+    recent: deque[tuple[float, float]] = deque(maxlen=0)  # noqa: RUF012  # stays empty
 
     def observe(self, reward: Floats, time_ms: Floats, end_ms: float) -> None:
         """Observe an episode; called for all episodes of an iteration before ``steps``, with the same arguments."""
@@ -91,60 +92,6 @@ class Returns(TrainingPart):
             got = ", ".join(str(list(shape)) for shape in shapes) or type(steps).__name__
             raise self.wrong("returns.kind", f"two arrays of shape {list(reward.shape)}, returned {got}")
         return steps
-
-
-class DiscountedReturns(Returns):
-    """Discounted reward in continuous time: a reward dt later is weighted by ``exp(-dt / horizon)``.
-
-    Each reward is spread evenly over the time between its samples.
-    """
-
-    def __init__(self, horizon_ms: float) -> None:
-        self.horizon_ms = horizon_ms
-
-    def steps(self, reward: Floats, time_ms: Floats, end_ms: float) -> tuple[Floats, Floats]:
-        """See ``Returns.steps``."""
-        ages = np.diff(time_ms, append=end_ms) / self.horizon_ms
-        # Mean of exp(-x) over x in [0, age]; 1 if no time passes.
-        spread = np.divide(-np.expm1(-ages), ages, out=np.ones_like(ages), where=ages > 0)
-        return reward * spread, np.exp(-ages)
-
-
-class DifferentialReturns(Returns):
-    """Differential reward: reward minus the average reward per time (Decima, appendix B).
-
-    The average is a moving average over the last samples of all episodes, without samples of zero duration.
-
-    Args:
-        window: number of samples in the average.
-
-    Attributes:
-        recent: reward and duration (ms) of these samples.
-    """
-
-    def __init__(self, window: int) -> None:
-        self.recent: deque[tuple[float, float]] = deque(maxlen=window)
-        self._rate: float | None = None  # cached average, since its sums are slow; None after a change
-
-    def observe(self, reward: Floats, time_ms: Floats, end_ms: float) -> None:
-        """Add the samples of an episode to the average."""
-        durations = np.diff(time_ms, append=end_ms)
-        took_time = durations > 0
-        self.recent.extend(zip(reward[took_time].tolist(), durations[took_time].tolist(), strict=True))
-        self._rate = None
-
-    @property
-    def rate(self) -> float:
-        """Average reward per ms."""
-        if self._rate is None:
-            duration = sum(duration for _, duration in self.recent)
-            self._rate = sum(reward for reward, _ in self.recent) / duration if duration > 0 else 0.0
-        return self._rate
-
-    def steps(self, reward: Floats, time_ms: Floats, end_ms: float) -> tuple[Floats, Floats]:
-        """See ``Returns.steps``."""
-        durations = np.diff(time_ms, append=end_ms)
-        return reward - self.rate * durations, np.ones_like(reward)
 
 
 # Baselines.
@@ -281,15 +228,11 @@ class Advantages:
 
     def __init__(self, config: TrainingConfig, conditions: Conditions) -> None:
         self._config, self._conditions = config, conditions
-        returns, baseline = config.returns, config.baseline
-        known_returns = {
-            "total": Returns(),
-            "discounted": DiscountedReturns(returns.horizon * 1000),
-            "differential": DifferentialReturns(returns.window),
-        }
+        self._returns = _make_returns(config.returns)
         known_baselines = {"sequence": SequenceBaseline(), "none": Baseline(), "heuristic": Baseline()}
-        self._returns: Returns = known_returns.get(returns.kind) or _custom_part(returns, Returns)
-        self._baseline: Baseline = known_baselines.get(baseline.kind) or _custom_part(baseline, Baseline)
+        self._baseline: Baseline = known_baselines.get(config.baseline.kind) or _custom_part(
+            config.baseline, Baseline
+        )
         self._parts: dict[str, TrainingPart] = {"returns": self._returns, "baseline": self._baseline}
         self._critic = LinearCritic() if config.critic is None else LinearCritic(config.critic.decay)
 
@@ -297,9 +240,12 @@ class Advantages:
         self, policy: Policy, samples: Trajectories, groups: Sequence[Sequence[EpisodePlan]]
     ) -> Floats:
         """Compute the advantages of an iteration's samples, float64 [n]; episodes of a group share a baseline."""
-        units_ms = self._units_ms(samples, groups)
+        units_ms = [0.0] * len(groups)
         if self._config.returns.relative:
-            samples = _in_units(samples, np.repeat(units_ms, [len(group) for group in groups]))
+            from decima.learning.cluster.returns import in_units, mean_times_ms
+
+            units_ms = mean_times_ms(samples, groups, self._conditions.cluster.reward_scale_ms)
+            samples = in_units(samples, np.repeat(units_ms, [len(group) for group in groups]))
         for episode in range(samples.num_episodes):
             self._returns.observe(*_rewards(samples, episode))
         if self._config.critic is not None:
@@ -313,9 +259,8 @@ class Advantages:
 
     def state(self) -> dict[str, Any]:
         """Return the state for checkpoints: average reward, critic, custom returns, custom baseline."""
-        recent = self._returns.recent if isinstance(self._returns, DifferentialReturns) else ()
         return {
-            "window": torch.tensor(list(recent), dtype=torch.float64).reshape(-1, 2),
+            "window": torch.tensor(list(self._returns.recent), dtype=torch.float64).reshape(-1, 2),
             "critic": torch.from_numpy(self._critic.moments.copy()),
             **{name: part.state() for name, part in self._parts.items() if part.state()},
         }
@@ -329,23 +274,11 @@ class Advantages:
         for name, shape in (("window", (len(state["window"]), 2)), ("critic", (NUM_LOADS, NUM_LOADS + 1))):
             if state[name].shape != shape:
                 raise ValueError(f"{name} must have shape {shape}")
-        if isinstance(self._returns, DifferentialReturns):
-            self._returns.recent.extend((reward, duration) for reward, duration in state["window"].tolist())
+        self._returns.recent.extend((reward, duration) for reward, duration in state["window"].tolist())
         self._critic.moments = state["critic"].numpy().copy()
         for name, part in self._parts.items():
             if name in state:
                 part.restore(state[name])
-
-    def _units_ms(self, samples: Trajectories, groups: Sequence[Sequence[EpisodePlan]]) -> list[float]:
-        """Return the mean time that jobs spend in the system, for each group of episodes, ms."""
-        units_ms = []
-        for group in groups:
-            episodes = [plan.episode for plan in group]
-            spent = -sum(float(samples.reward[samples.samples(episode)].sum()) for episode in episodes)
-            arrived = float((samples.num_completed[episodes] + samples.end_load[episodes, LIVE_JOBS]).sum())
-            mean_ms = spent * self._conditions.cluster.reward_scale_ms / max(arrived, 1.0)
-            units_ms.append(mean_ms if mean_ms > 0 else UNIT_MS)
-        return units_ms
 
     def _curve(self, samples: Trajectories, episode: int, with_critic: bool = True) -> Curve:
         """Return the returns of an episode over time, or its GAE advantages if there is a critic."""
@@ -403,7 +336,11 @@ class Advantages:
 
         scheduler = make_scheduler(self._config.baseline.scheduler, plan.sequence_seed)
         run = record_scheduler(scheduler, start_episodes(policy.config, self._conditions, [plan]))
-        return self._curve(_in_units(run, np.array([unit_ms])) if self._config.returns.relative else run, 0)
+        if self._config.returns.relative:
+            from decima.learning.cluster.returns import in_units
+
+            run = in_units(run, np.array([unit_ms]))
+        return self._curve(run, 0)
 
 
 def _rewards(samples: Trajectories, episode: int) -> tuple[Floats, Floats, float]:
@@ -412,34 +349,17 @@ def _rewards(samples: Trajectories, episode: int) -> tuple[Floats, Floats, float
     return samples.reward[rows], samples.time_ms[rows], float(samples.end_ms[episode])
 
 
-def _in_units(samples: Trajectories, unit_ms: Floats) -> Trajectories:
-    """Rescale the times of E episodes so that each episode's unit, float64 [E], ms, becomes ``UNIT_MS``."""
-    factor = UNIT_MS / unit_ms
-    scale = relative_scale(factor, samples.num_executors)
-    of_sample = np.repeat(np.arange(samples.num_episodes), np.diff(samples.first))
-    return replace(
-        samples,
-        time_ms=samples.time_ms * factor[of_sample],
-        reward=samples.reward * factor[of_sample],
-        load=samples.load * scale[of_sample],
-        end_ms=samples.end_ms * factor,
-        end_load=samples.end_load * scale,
-    )
+def _make_returns(section: ReturnsSection) -> Returns:
+    """Return the returns that the settings name."""
+    if section.kind == "total":
+        return Returns()
+    if section.kind not in ("discounted", "differential"):
+        return _custom_part(section, Returns)  # type: ignore[no-any-return]
+    from decima.learning.cluster.returns import DifferentialReturns, DiscountedReturns
 
-
-def relative_scale(factor: Floats, num_executors: NDArray[np.int64]) -> Floats:
-    """Return factors, float64 [E, 7], that convert the sums of ``load_of`` to sums for relative times.
-
-    In these, w is the rescaled work divided by the number of executors. The fourth and sixth sum of ``load_of`` are
-    already divided by that number.
-
-    Args:
-        factor: float64 [E], factor of all times of each episode.
-        num_executors: int64 [E], number of executors of each episode.
-    """
-    one, share = np.ones_like(factor), factor / num_executors
-    root = np.sqrt(share)
-    return np.column_stack([one, one, share, factor, root, factor, root])
+    if section.kind == "discounted":
+        return DiscountedReturns(section.horizon * 1000)
+    return DifferentialReturns(section.window)
 
 
 def _custom_part(section: ReturnsSection | BaselineSection, base: type[TrainingPart]) -> Any:

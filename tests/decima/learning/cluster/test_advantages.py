@@ -12,8 +12,6 @@ from decima.learning.cluster.advantages import (
     Advantages,
     Baseline,
     Curve,
-    DifferentialReturns,
-    DiscountedReturns,
     LinearCritic,
     Returns,
     SequenceBaseline,
@@ -23,6 +21,7 @@ from decima.learning.cluster.advantages import (
 )
 from decima.learning.cluster.config import TrainingConfig
 from decima.learning.cluster.demonstrations import record_scheduler
+from decima.learning.cluster.returns import DifferentialReturns, DiscountedReturns
 from decima.learning.cluster.rollout import NUM_LOADS, Trajectories, plan_iteration, roll_out, start_episodes
 from decima.policy import Featurizer, Policy, batches
 from decima.schedulers import Fair

@@ -12,9 +12,10 @@ from scipy import stats
 
 from decima.evaluation.fit import evaluation_setting, misfits, out_of_distribution
 from decima.learning import ClusterTraining, TrainingConfig, read_config, read_metrics
-from decima.learning.cluster.advantages import Advantages, relative_scale
+from decima.learning.cluster.advantages import Advantages
 from decima.learning.cluster.demonstrations import record_scheduler
 from decima.learning.cluster.randomised import SettingsConditions, draw_setting, validation_settings
+from decima.learning.cluster.returns import relative_scale
 from decima.learning.cluster.rollout import NUM_LOADS, Episode, Trajectories, load_of, plan_iteration, start_episodes
 from decima.learning.cluster.settings import SettingsSection
 from decima.learning.loop import CARD
