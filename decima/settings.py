@@ -9,8 +9,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, TypeVar, cast, get_args
 
 import yaml
 from pydantic import (
@@ -45,6 +46,7 @@ __all__ = [
     "CommonValidationSection",
     "Count",
     "DivergedError",
+    "Imported",
     "LearningRate",
     "Outside",
     "Positive",
@@ -63,6 +65,7 @@ __all__ = [
     "parse_settings",
     "parse_yaml",
     "read_settings",
+    "sections_in",
     "silent",
 ]  # fmt: skip
 
@@ -125,6 +128,30 @@ class Outside:
         )
 
 
+class Imported:
+    """Marker of a section whose class is imported only for settings that have the section, as most do not.
+
+    Args:
+        reference: the class, ``module:Class``.
+    """
+
+    def __init__(self, reference: str) -> None:
+        self._reference = reference
+
+    @property
+    def section(self) -> type[Section]:
+        """The class of the section."""
+        module, _, name = self._reference.partition(":")
+        return cast("type[Section]", getattr(import_module(module), name))
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            lambda value: None if value is None else self.section.model_validate(value)
+        )
+
+
 class Section(BaseModel):
     """Base class of settings: immutable; unknown keys are errors."""
 
@@ -144,9 +171,13 @@ class Section(BaseModel):
         if isinstance(values, dict):
             for name, value in values.items():
                 field = cls.model_fields.get(name)
-                if field is None or any(isinstance(each, BeforeValidator) for each in field.metadata):
+                if value is None or field is None:
+                    continue
+                if any(isinstance(each, BeforeValidator) for each in field.metadata):
                     continue
                 kinds = _kinds(field.annotation)
+                if any(isinstance(each, Imported) for each in field.metadata):
+                    kinds = set(sections_in(field))
                 if isinstance(value, bool) and bool not in kinds:
                     raise ValueError(f"{name}: must not be a Boolean, got {str(value).lower()}")
                 for each in value if isinstance(value, list | tuple) else (value,):
@@ -207,9 +238,7 @@ def _all_keys(model: type[BaseModel]) -> Iterator[str]:
         if declared_class(field) is not None:
             yield from (f"{name}.{key}" for key in quantities(declared_class(field)))
             continue
-        inner: list[type[BaseModel]] = [
-            kind for kind in _kinds(field.annotation) if isinstance(kind, type) and issubclass(kind, Section)
-        ]
+        inner: list[type[BaseModel]] = [*sections_in(field)]
         if issubclass(model, Section) and name in model.FREE:
             inner.append(model.FREE[name])
         for kind in inner:
@@ -219,6 +248,13 @@ def _all_keys(model: type[BaseModel]) -> Iterator[str]:
 def declared_class(field: FieldInfo) -> Any:
     """Return the declared class of a section; None for other settings."""
     return field.annotation if any(isinstance(each, Outside) for each in field.metadata) else None
+
+
+def sections_in(field: FieldInfo) -> list[type[Section]]:
+    """Return the classes of sections that a setting can have."""
+    kinds = [each.section for each in field.metadata if isinstance(each, Imported)]
+    kinds += [kind for kind in (field.annotation, *get_args(field.annotation)) if isinstance(kind, type)]
+    return [kind for kind in kinds if issubclass(kind, Section)]
 
 
 @dataclass(frozen=True)

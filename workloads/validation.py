@@ -12,6 +12,7 @@ from numbers import Real
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from workloads.declaration import fields_of
 from workloads.errors import ConfigError, DecimaError, described_value, did_you_mean
@@ -70,11 +71,15 @@ def _keys(model: type[BaseModel], place: Iterable[int | str]) -> list[str]:
     """Return the known keys at a place of a model."""
     models = {model}
     for step in place:
-        inner = [
-            _models(model.model_fields[step].annotation) for model in models if step in model.model_fields
-        ]
+        inner = [_models_of(model.model_fields[step]) for model in models if step in model.model_fields]
         models = set().union(*inner) or models  # numbers of entries and names of a mapping keep the models
     return [name for model in models for name in model.model_fields]
+
+
+def _models_of(field: FieldInfo) -> set[type[BaseModel]]:
+    """Return all models in the annotation of a field; markers may name others as their attribute ``section``."""
+    named = {marker.section for marker in field.metadata if hasattr(marker, "section")}
+    return named | _models(field.annotation)
 
 
 def _models(annotation: Any) -> set[type[BaseModel]]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import BaseModel
 
-from decima.settings import Section, declared_class
+from decima.settings import Section, declared_class, sections_in
 from workloads.quantities import quantities, to_outside
 
 __all__ = ["describe_settings"]
@@ -34,12 +34,7 @@ def _described(
             for key, quantity in quantities(declared).items():
                 yield f"{prefix}{name}.{key}", json.dumps(values[key]), str(quantity.field.description)
             continue
-        inner = [
-            kind
-            for kind in (field.annotation, *get_args(field.annotation))
-            if isinstance(kind, type) and issubclass(kind, Section)
-        ]
-        if not inner:
+        if not (inner := sections_in(field)):
             value = field.default if given is None else given[name]
             yield f"{prefix}{name}", json.dumps(value), str(field.description)
             continue

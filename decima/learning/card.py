@@ -138,7 +138,9 @@ def _curriculum(config: Mapping[str, Any]) -> list[str]:
     if batches := episodes.get("batches"):
         lines.append(f"In the first {batches:.0%} of the iterations, all jobs arrived at once.")
     if half_size := episodes.get("half_size"):
-        lines.append(f"In the first {half_size:.0%} of the iterations, there were half of the executors and jobs.")
+        lines.append(
+            f"In the first {half_size:.0%} of the iterations, there were half of the executors and jobs."
+        )
     if curriculum is None:
         return [*lines, "No training episode ended early."]
     return [

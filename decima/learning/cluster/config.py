@@ -11,18 +11,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from pydantic import model_validator
 
 from decima.evaluation.conditions import CompareError, Conditions
 from decima.learning.cluster import sections
-from decima.learning.cluster.settings import DRAWN, SettingsSection
 from decima.settings import (
     CLONING_OFFSET,
     RUN_SEEDS,
     VALIDATION_SEEDS,
+    Imported,
     Outside,
     Recipes,
     RunConfig,
@@ -35,6 +35,13 @@ from workloads.declaration import declared
 from workloads.job import WorkloadError
 from workloads.quantities import quantities
 from workloads.sources.open import EMBEDDED
+
+if TYPE_CHECKING:
+    from decima.learning.cluster.settings import SettingsSection
+
+    _Settings = SettingsSection | None
+else:
+    _Settings = Annotated[Any, Imported("decima.learning.cluster.settings:SettingsSection")]
 
 __all__ = ["RECIPES", "TrainingConditions", "TrainingConfig", "read_config", "workload_overrides"]
 
@@ -79,7 +86,7 @@ class TrainingConfig(RunConfig):
     policy: sections.PolicySection = sections.PolicySection()
     cluster: Annotated[ClusterConfig, Outside()] = ClusterConfig()
     workload: Annotated[sections.WorkloadSection, Outside()] = sections.WorkloadSection()
-    settings: SettingsSection | None = None
+    settings: _Settings = None
     episodes: sections.EpisodesSection = sections.EpisodesSection()
     curriculum: sections.CurriculumSection | None = None
     returns: sections.ReturnsSection = sections.ReturnsSection()
@@ -104,6 +111,8 @@ class TrainingConfig(RunConfig):
         """Raise if a setting has no effect beside ``settings``, or excludes it."""
         if self.settings is None:
             return self
+        from decima.learning.cluster.settings import DRAWN
+
         for name, quantity in quantities(ClusterConfig).items():
             if name in (*DRAWN, "classes") and quantity.of(self.cluster) != quantity.of(ClusterConfig()):
                 raise ValueError(f"cluster.{name}: has no effect beside settings")
