@@ -18,7 +18,7 @@ from reproduce.common import Result
 from simulator import EpisodeMetrics
 
 RULE = "srpt"
-SCHEDULERS = ("fair", RULE, "las", "srpt-tuned", "decima:tpch-batch")
+SCHEDULERS = ("fair", RULE, "las", "srpt-tuned", "decima:tpch-stream")
 
 FORMATS = {
     **{"factor": "g", "mean JCT": "+.1%", "p99 JCT": "+.1%", "changed": ".1%"},
