@@ -1,8 +1,8 @@
 """Policies for DeepRM's grid: networks for its pictures, the actor that schedules with them, and policy files.
 
-The networks are DeepRM's, and convolutional networks (CNN) of its successors. Their first layer on sparse pictures is
-compiled: it sums the weights of the cells that are 1, about a hundred of the thousands. The array ``network`` of a
-policy file is its JSON text, see ``decima.policy.archive``; the other arrays are the parameters of the actor's network.
+The networks are DeepRM's, and convolutional networks (CNN) of its successors. DeepRM's first layer multiplies a sparse
+matrix, since about a hundred of the thousands of cells of a picture are 1. The array ``network`` of a policy file is
+its JSON text, see ``decima.policy.archive``; the other arrays are the parameters of the actor's network.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import sparse
 from torch import Tensor, nn
 
 from decima.policy.archive import checked_weights, read_archive
 from decima.policy.archive_writer import write_policy
-from decima.policy.grid_config import HEAD, VERSION, GridPolicyConfig, Mask, parse_head
-from simulator.compiled import ANY_ORDER, compiled, inner
+from decima.policy.grid_config import HEAD, VERSION, GridPolicyConfig, Mask, NetworkSection, parse_head
 from simulator.grid.config import GridConfig
 from workloads.errors import ConfigError, NotFiniteError, PolicyFileError
 
@@ -30,113 +30,46 @@ __all__ = [
     "CLONING",
     "COMPARED",
     "VALIDATED",
+    "Channels",
     "GridActor",
     "GridView",
     "PictureLinear",
-    "Resources",
-    "add_outer",
     "build_actor",
     "build_network",
     "load_network",
     "log_probabilities",
     "look",
     "save_network",
-    "sum_taken",
 ]  # fmt: skip
-
-
-@compiled(fastmath=ANY_ORDER)
-def sum_taken(pictures, words, weight, bias, sums):  # type: ignore[no-untyped-def]
-    """Compute a linear layer: for each picture the bias plus the sum of the weights of its cells that are 1.
-
-    Args:
-        pictures: uint8 [n, cells], zeros and ones.
-        words: uint32 [n, cells // 4], a view of ``pictures``.
-        weight: float32 [cells, outputs].
-        bias: float32 [outputs].
-        sums: float32 [n, outputs], overwritten with the outputs.
-
-    Raises:
-        ValueError: the shapes are inconsistent.
-    """
-    _check(pictures, words, weight, sums)
-    taken = np.empty(pictures.shape[1], dtype=np.int64)
-    for picture in range(len(pictures)):
-        total = sums[picture]
-        total[:] = bias
-        for index in range(_find_taken(pictures[picture], words[picture], taken)):
-            cell = taken[index]
-            for output in range(len(total)):
-                total[output] += weight[cell, output]
-
-
-@compiled(fastmath=ANY_ORDER)
-def add_outer(pictures, words, gradient, weight_gradient):  # type: ignore[no-untyped-def]
-    """Add the gradient of a layer's weights, given the gradient of its outputs; arrays as in ``sum_taken``."""
-    _check(pictures, words, weight_gradient, gradient)
-    taken = np.empty(pictures.shape[1], dtype=np.int64)
-    for picture in range(len(pictures)):
-        row = gradient[picture]
-        for index in range(_find_taken(pictures[picture], words[picture], taken)):
-            cell = taken[index]
-            for output in range(len(row)):
-                weight_gradient[cell, output] += row[output]
-
-
-@inner
-def _find_taken(cells, words, taken):  # type: ignore[no-untyped-def]
-    """List the indices of the cells that are 1, and return their number; most words of four cells are 0."""
-    count = 0
-    for word in range(len(words)):
-        if words[word] != 0:
-            for cell in range(4 * word, 4 * word + 4):
-                if cells[cell] != 0:
-                    taken[count] = cell
-                    count += 1
-    for cell in range(4 * len(words), len(cells)):
-        if cells[cell] != 0:
-            taken[count] = cell
-            count += 1
-    return count
-
-
-@inner
-def _check(pictures, words, weight, sums):  # type: ignore[no-untyped-def]
-    """Refuse inconsistent shapes, which compiled code does not check."""
-    if pictures.shape[1] != weight.shape[0] or len(pictures) != len(sums) or weight.shape[1] != sums.shape[1]:
-        raise ValueError("pictures, weights and sums are not of the same cells and outputs")
-    if len(words) != len(pictures) or words.shape[1] != pictures.shape[1] // 4:
-        raise ValueError("words are not those of the pictures")
 
 
 #: Standard deviation of the initial weights, as in DeepRM's code; biases are 0.
 INITIAL_DEVIATION = 0.01
 
 
-class _SumTaken(torch.autograd.Function):
+class _SparseProduct(torch.autograd.Function):
     """Autograd function of ``PictureLinear`` on pictures of zeros and ones."""
 
     @staticmethod
     def forward(context: Any, pictures: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        cells = pictures.numpy()
-        sums = torch.empty(len(pictures), weight.shape[1])
-        sum_taken(cells, _words(cells), weight.detach().numpy(), bias.detach().numpy(), sums.numpy())
-        context.save_for_backward(pictures, weight)
-        return sums
+        context.cells = _sparse(pictures.numpy())
+        return torch.from_numpy(context.cells @ torch.cat([bias[None], weight]).numpy())
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[None, Tensor, Tensor]:
-        pictures, weight = context.saved_tensors
         gradient = gradients[0].contiguous()
-        cells = pictures.numpy()
-        weight_gradient = torch.zeros_like(weight)
-        add_outer(cells, _words(cells), gradient.numpy(), weight_gradient.numpy())
-        return None, weight_gradient, gradient.sum(dim=0)
+        with_bias = torch.from_numpy(context.cells.T @ gradient.numpy())
+        return None, with_bias[1:], gradient.sum(dim=0)
 
 
-def _words(cells: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """View cells as words of four cells, without an incomplete last word."""
-    return cells[:, : cells.shape[1] // 4 * 4].view(np.uint32)
+def _sparse(pictures: NDArray[np.uint8]) -> sparse.csr_array:
+    """Return pictures, [n, cells], as a sparse matrix whose first column is 1 in all rows, for the bias."""
+    number, width = len(pictures), pictures.shape[1] + 1
+    cells = np.ones((number, width), np.bool_)
+    cells[:, 1:] = pictures
+    filled = np.flatnonzero(cells)
+    first = np.searchsorted(filled, width * np.arange(number + 1))
+    return sparse.csr_array((np.ones(filled.size, np.float32), filled % width, first), shape=cells.shape)
 
 
 class PictureLinear(nn.Module):
@@ -156,90 +89,64 @@ class PictureLinear(nn.Module):
         """Map pictures, [n, H, W], to outputs, float32 [n, outputs]."""
         cells = pictures.flatten(1)
         if cells.dtype == torch.uint8 and cells.device.type == "cpu":
-            summed: Tensor = _SumTaken.apply(cells, self.weight, self.bias)  # type: ignore[no-untyped-call]
-            return summed
+            product: Tensor = _SparseProduct.apply(cells, self.weight, self.bias)  # type: ignore[no-untyped-call]
+            return product
         return cells.float() @ self.weight + self.bias
 
 
-class _OneChannel(nn.Module):
-    """Add a channel dimension to pictures."""
+class Channels(nn.Module):
+    """Reshape pictures to the channels of a convolution.
 
-    def __init__(self, rows: int, columns: int) -> None:
-        super().__init__()
-        self.shape = 1, rows, columns
-
-    def forward(self, pictures: Tensor) -> Tensor:
-        """Map pictures, [n, H, W], to one channel, float32 [n, 1, H, W]."""
-        return pictures[:, None].float()
-
-
-class Resources(nn.Module):
-    """Reshape pictures as in the CNN paper (Chen, Xu and Wu, 2017): one channel per resource, all with the backlog.
-
-    So a filter covers a job's demands for all resources.
+    Args:
+        grid: configuration of the grid.
+        by_resource: whether there is one channel per resource, all with the backlog, so that a filter covers a job's
+            demands for all resources (Chen, Xu and Wu, 2017); else a picture is a single channel.
     """
 
-    def __init__(self, config: GridConfig) -> None:
+    def __init__(self, grid: GridConfig, by_resource: bool) -> None:
         super().__init__()
-        self.resources, self.width = config.num_resources, config.resource_width
-        columns = config.picture_shape[1] - (self.resources - 1) * self.width
-        self.shape = self.resources, config.horizon, columns
+        columns = grid.num_resources * grid.resource_width
+        self.channels = grid.num_resources if by_resource else 1
+        self.width = columns // self.channels
+        self.shape = self.channels, grid.horizon, grid.picture_shape[1] - columns + self.width
 
     def forward(self, pictures: Tensor) -> Tensor:
-        """Map pictures, [n, H, W], to R channels, float32 [n, R, H, W']."""
-        end = self.resources * self.width
-        split = pictures[:, :, :end].reshape(*pictures.shape[:2], self.resources, self.width).movedim(2, 1)
-        rest = pictures[:, None, :, end:].expand(-1, self.resources, -1, -1)
+        """Map pictures, [n, H, W], to channels, float32 [n, channels, H, W']."""
+        end = self.channels * self.width
+        split = pictures[:, :, :end].reshape(*pictures.shape[:2], self.channels, self.width).movedim(2, 1)
+        rest = pictures[:, None, :, end:].expand(-1, self.channels, -1, -1)
         return torch.cat([split, rest], dim=3).float()
 
 
-def build_network(
-    config: GridConfig,
-    outputs: int,
-    *,
-    filters: int = 0,
-    kernel: int = 2,
-    pooling: bool = False,
-    reshape: bool = False,
-    hidden: Sequence[int] = (20,),
-) -> nn.Module:
+def build_network(grid: GridConfig, outputs: int, network: NetworkSection) -> nn.Module:
     """Build a network for pictures of a grid.
 
-    The default is DeepRM's network, one hidden layer of 20 units: 89,451 parameters with the paper's sizes.
+    The default section is DeepRM's network, one hidden layer of 20 units: 89,451 parameters with the paper's sizes.
     ``filters=16`` adds a 2 x 2 convolution (the CNN of Chen, Xu and Wu, 2017); ``kernel=3`` with 16 or 32 filters,
     with or without pooling, is A2cScheduler's Conv3-16 or Conv3-32.
-
-    Args:
-        config: configuration of the grid.
-        outputs: number of outputs.
-        filters: number of filters of the convolution; 0 for no convolution.
-        kernel: height and width of a filter.
-        pooling: whether 2 x 2 max pooling follows the convolution.
-        reshape: whether each resource is a channel (see ``Resources``), not columns of a single channel.
-        hidden: widths of the hidden layers.
 
     Raises:
         ConfigError: the picture is too small for the filters.
     """
-    rows, columns = config.picture_shape
+    rows, columns = grid.picture_shape
     layers: list[nn.Module] = []
-    if filters:
-        spread = Resources(config) if reshape else _OneChannel(rows, columns)
-        layers += [spread, nn.Conv2d(spread.shape[0], filters, kernel), nn.ReLU()]
-        rows, columns = spread.shape[1] - kernel + 1, spread.shape[2] - kernel + 1
-        if pooling:
+    if network.filters:
+        channels = Channels(grid, network.reshape)
+        layers += [channels, nn.Conv2d(channels.shape[0], network.filters, network.kernel), nn.ReLU()]
+        rows, columns = (size - network.kernel + 1 for size in channels.shape[1:])
+        if network.pooling:
             layers.append(nn.MaxPool2d(2))
             rows, columns = rows // 2, columns // 2
         if min(rows, columns) < 1:
-            height, width = spread.shape[1:]
-            pooled = " and pooling" if pooling else ""
+            picture, kernel = "{} x {}".format(*channels.shape[1:]), network.kernel
+            pooled = " and pooling" if network.pooling else ""
             raise ConfigError(
-                f"a picture of {height} x {width} is too small for filters of {kernel} x {kernel}{pooled}"
+                f"a picture of {picture} is too small for filters of {kernel} x {kernel}{pooled}"
             )
-        layers += [nn.Flatten(), nn.Linear(filters * rows * columns, hidden[0])]
+        layers += [nn.Flatten(), nn.Linear(network.filters * rows * columns, network.hidden[0])]
     else:
-        layers.append(PictureLinear(rows * columns, hidden[0]))
-    for inputs, units in zip(hidden, [*hidden[1:], outputs], strict=True):
+        layers.append(PictureLinear(rows * columns, network.hidden[0]))
+    for inputs, units in zip(network.hidden, [*network.hidden[1:], outputs], strict=True):
         last = nn.Linear(inputs, units)
         nn.init.normal_(last.weight, std=INITIAL_DEVIATION)
         nn.init.zeros_(last.bias)
@@ -253,8 +160,7 @@ def build_actor(config: GridPolicyConfig) -> nn.Module:
     Raises:
         ConfigError: see ``build_network``.
     """
-    grid = config.grid
-    return build_network(grid, grid.num_actions, **config.network.model_dump())
+    return build_network(config.grid, config.grid.num_actions, config.network)
 
 
 #: Keys of the random stream POLICY for comparison, validation and behaviour cloning; keys of iterations are smaller.
@@ -276,6 +182,18 @@ class GridView(NamedTuple):
     episode: NDArray[np.int64]
     pictures: NDArray[Any]
     allowed: NDArray[np.bool_] | None
+
+    @classmethod
+    def concatenate(cls, views: Sequence[GridView]) -> GridView:
+        """Concatenate views under the same action mask."""
+        episodes, pictures, masks = zip(*views, strict=True)
+        allowed = None if masks[0] is None else np.concatenate(masks)
+        return cls(np.concatenate(episodes), np.concatenate(pictures), allowed)
+
+    def select(self, part: NDArray[np.int64]) -> GridView:
+        """Return the rows with these indices."""
+        allowed = None if self.allowed is None else self.allowed[part]
+        return GridView(self.episode[part], self.pictures[part], allowed)
 
 
 def look(grid: Grid, mask: Mask) -> GridView:

@@ -6,7 +6,7 @@ job does not advance the clock, and causes no discount.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,36 +22,9 @@ if TYPE_CHECKING:
     from simulator.grid.record import GridRecord
 
 __all__ = [
-    "BASELINES", "GridEpisodes", "GridSamples", "action_baseline", "n_step_returns", "no_baseline",
-    "returns_to_go", "roll_out", "time_baseline",
+    "BASELINES", "GridEpisodes", "action_baseline", "n_step_returns", "no_baseline",
+    "returns_to_go", "roll_out", "time_baseline", "values_at",
 ]  # fmt: skip
-
-
-@dataclass(frozen=True, eq=False)
-class GridSamples:
-    """Pictures and actions of N episodes: n samples, in the order of the steps, and then of the episodes.
-
-    Attributes:
-        step: int64 [n], lock-step of each sample, ascending.
-        episode: int64 [n], episode of each sample.
-        pictures: uint8 or float32 [n, H, W].
-        allowed: bool [n, actions], action mask; None if all actions are allowed.
-        action: int64 [n], chosen action; None for states without a choice.
-    """
-
-    step: NDArray[np.int64]
-    episode: NDArray[np.int64]
-    pictures: NDArray[Any]
-    allowed: NDArray[np.bool_] | None = None
-    action: NDArray[np.int64] | None = None
-
-    def __len__(self) -> int:
-        return self.episode.size
-
-    def by_step(self) -> Iterator[slice]:
-        """Iterate over the slices of the samples of each step."""
-        firsts = np.flatnonzero(np.diff(self.step, prepend=-1)).tolist()
-        return map(slice, firsts, [*firsts[1:], len(self)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,17 +32,19 @@ class GridEpisodes:
     """N episodes in lock-step; after its end, an episode has rewards of 0 and a constant clock.
 
     Attributes:
-        choices: samples where the policy had a choice.
+        choices: before each action, the view of the episodes in which the policy had a choice.
+        states: before each action, the view of all running episodes; empty if not kept.
+        actions: int64 [S, N], action of each episode.
         rewards: float64 [S, N], reward of each action.
         clock: int32 [S + 1, N], clock before each action and at the end.
-        states: samples of all running episodes before each step; None if not kept.
     """
 
-    choices: GridSamples
+    choices: list[GridView]
+    states: list[GridView]
+    actions: NDArray[np.int64]
     rewards: NDArray[np.float64]
     clock: NDArray[np.int32]
     record: GridRecord
-    states: GridSamples | None = None
 
 
 def roll_out(
@@ -92,38 +67,23 @@ def roll_out(
     Raises:
         NotFiniteError: the network returns scores that are not finite.
     """
-    views: list[GridView] = []
+    choices: list[GridView] = []
     states: list[GridView] = []
-    chosen, rewards, clock = [], [], [grid.clock]
+    actions, rewards, clock = [], [], [grid.clock]
     while not grid.done.all():
         if keep_states:
             states.append(look(grid, "all"))
-        view = look(grid, mask)
-        actions = decide(grid, view)
-        views.append(view)
-        chosen.append(actions[view.episode])
-        rewards.append(grid.step(actions))
+        choices.append(look(grid, mask))
+        actions.append(decide(grid, choices[-1]))
+        rewards.append(grid.step(actions[-1]))
         clock.append(grid.clock)
         on_step(int(grid.done.sum()), len(grid))
-    return GridEpisodes(
-        _samples(views, np.concatenate(chosen)),
-        np.array(rewards).reshape(-1, len(grid)),
-        np.array(clock),
-        grid.record(),
-        _samples(states) if keep_states else None,
-    )
+    return GridEpisodes(choices, states, np.array(actions), np.array(rewards), np.array(clock), grid.record())
 
 
-def _samples(views: Sequence[GridView], action: NDArray[np.int64] | None = None) -> GridSamples:
-    """Concatenate the views of all steps."""
-    episodes, pictures, masks = zip(*views, strict=True)
-    return GridSamples(
-        step=np.repeat(np.arange(len(views)), [episode.size for episode in episodes]),
-        episode=np.concatenate(episodes),
-        pictures=np.concatenate(pictures),
-        allowed=None if masks[0] is None else np.concatenate(masks),
-        action=action,
-    )
+def values_at(values: NDArray[Any], views: Sequence[GridView]) -> list[NDArray[Any]]:
+    """Select, from the values before each action, [S, N] or [S + 1, N], those of the episodes of each view."""
+    return [row[view.episode] for row, view in zip(values, views, strict=False)]
 
 
 Floats = NDArray[np.float64]

@@ -6,6 +6,7 @@ The loop around an iteration, with validation and checkpoints, is ``decima.learn
 from __future__ import annotations
 
 import copy
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -28,10 +29,10 @@ from decima.learning.grid.config import RECIPES, DeepRMConfig
 from decima.learning.grid.rollout import (
     BASELINES,
     GridEpisodes,
-    GridSamples,
     n_step_returns,
     returns_to_go,
     roll_out,
+    values_at,
 )
 from decima.learning.loop import TrainingLoop, take_step
 from decima.learning.metrics import IterationReport, TrainingResult, Validation
@@ -39,6 +40,7 @@ from decima.policy.grid import (
     CLONING,
     VALIDATED,
     GridActor,
+    GridView,
     build_actor,
     build_network,
     load_network,
@@ -49,7 +51,6 @@ from decima.policy.grid_config import read_about
 from decima.schedulers.grid import GridScheduler, ShortestJobFirst
 from decima.settings import Progress, TrainingError, read_settings
 from simulator.grid.grid import Grid
-from simulator.grid.record import GridRecord
 from workloads.arrivals import RandomStream, random_stream
 from workloads.errors import PolicyFileError
 from workloads.grid_jobs import JobSets
@@ -84,7 +85,7 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
         networks: dict[str, nn.Module] = {"actor": build_actor(config.policy)}
         self._value_scale = 1.0
         if update.algorithm == "a2c":
-            networks["critic"] = build_network(self._grid, 1, **config.network.model_dump())
+            networks["critic"] = build_network(self._grid, 1, config.network)
             self._value_scale = self._usual_return()
         self.networks = nn.ModuleDict(networks).to(self._device)
         rates = self._rates(0)
@@ -119,16 +120,36 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
         if episodes.fresh:
             jobs = self._draw(episodes.sets, TRAINING_SEED + FRESH * (iteration + 1))
         random = random_stream(self.config.seed, RandomStream.POLICY, iteration)
-        tally = _Tally()
+        sums, pending = defaultdict[str, float](float), 0  # pending: samples since the last gradient step
+        returns, records = [], []
         for first in range(0, len(jobs), episodes.at_once):
             run = self._roll_out(jobs[first : first + episodes.at_once], random)
-            self._learn_from(run, random, tally)
+            returns.append(run.rewards.sum(axis=0))
+            records.append(run.record)
+            pending += self._learn_from(run, random, sums)
             last = first + episodes.at_once >= len(jobs)
-            if tally.pending and (last or self.config.update.step == "group"):
-                norm = take_step(self._actor, self.optimisers["actor"], count=tally.pending)
-                tally.add(steps=1, norms=norm)
-                tally.pending = 0
-        return {**tally.metrics(), "learning_rate": rates["actor"], "iteration_cpu_s": self.cpu_s - begun_s}
+            if pending and (last or self.config.update.step == "group"):
+                sums["norms"] += take_step(self._actor, self.optimisers["actor"], count=pending)
+                sums["steps"] += 1
+                pending = 0
+        by_set, samples = np.concatenate(returns).reshape(-1, episodes.per_set), max(sums["samples"], 1)
+        metrics = {
+            "return": float(by_set.mean()),
+            "return_best": float(by_set.max(axis=1).mean()),
+            "slowdown": _mean(record.slowdown() for record in records),
+            "completion": _mean(record.completion for record in records),
+            "unfinished": float(sum(record.unfinished.sum() for record in records)),
+            "samples": sums["samples"],
+            "steps": sums["steps"],
+            "entropy": sums["entropy"] / samples,
+            "advantage_std": (sums["squares"] / samples) ** 0.5,
+            "gradient_norm": sums["norms"] / max(sums["steps"], 1),
+            "critic_loss": sums["critic_loss"] / sums["states"] if sums["states"] else math.nan,
+            "learning_rate": rates["actor"],
+            "iteration_cpu_s": self.cpu_s - begun_s,
+        }
+        # Without booked jobs, or without a critic, some metrics are not finite.
+        return {name: value for name, value in metrics.items() if math.isfinite(value)}
 
     def _roll_out(self, sets: JobSets, random: np.random.Generator) -> GridEpisodes:
         """Run the episodes of some job sets in lock-step."""
@@ -140,11 +161,11 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
         """Return the policy as a scheduler; episodes run on the CPU."""
         return GridActor(copy.deepcopy(self._actor).cpu(), random, mask=self.config.episodes.mask)
 
-    def _learn_from(self, run: GridEpisodes, random: np.random.Generator, tally: _Tally) -> None:
-        """Accumulate the policy gradient of the episodes of a pass, and fit the critic.
+    def _learn_from(self, run: GridEpisodes, random: np.random.Generator, sums: dict[str, float]) -> int:
+        """Accumulate the policy gradient of the episodes of a pass, and fit the critic; return the number of samples.
 
         The advantage is the return (DeepRM, section 3.3), or with a critic the n-step return minus the value; in both
-        cases minus the baseline.
+        cases minus the baseline. Metrics are added to ``sums``.
         """
         update, per_set = self.config.update, self.config.episodes.per_set
         if update.algorithm == "a2c":
@@ -154,45 +175,43 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
         else:
             returns = advantages = returns_to_go(run.rewards, run.clock, update.discount)
         advantages = advantages - BASELINES[update.baseline](advantages, run.clock, per_set)
-        self._add_gradients(run.choices, advantages, tally)
+        gains = values_at(advantages, run.choices)
+        count = sum(gain.size for gain in gains)
+        if update.normalise and count:
+            spread = max(float(np.concatenate(gains).std()), 1e-9)
+            gains = [gain / spread for gain in gains]
+        for view, action, gain in zip(run.choices, values_at(run.actions, run.choices), gains, strict=True):
+            if gain.size:
+                _, entropy = policy_gradient(*_evaluate(self._actor, view, action), gain, update.entropy)
+                sums["entropy"] += entropy
+                sums["squares"] += float(np.square(gain).sum())
+        sums["samples"] += count
         if update.algorithm == "a2c":
-            self._fit_critic(run, returns, random, tally)
-        tally.add_episodes(run, per_set)
-
-    def _add_gradients(self, choices: GridSamples, advantages: NDArray[np.float64], tally: _Tally) -> None:
-        """Accumulate the policy gradient of all choices, given the advantages of all episodes, [S, N]."""
-        gains = advantages[choices.step, choices.episode]
-        if self.config.update.normalise and len(choices):
-            gains /= max(float(gains.std()), 1e-9)
-        for part in choices.by_step():
-            sampled = _evaluate(self._actor, choices, part)
-            _, entropy = policy_gradient(*sampled, gains[part], self.config.update.entropy)
-            size = part.stop - part.start
-            tally.pending += size
-            tally.add(samples=size, entropy=entropy, squares=float(np.square(gains[part]).sum()))
+            self._fit_critic(run, returns, random, sums)
+        return count
 
     # The critic of A2cScheduler.
 
     def _values(self, run: GridEpisodes) -> NDArray[np.float64]:
         """Return the critic's value of each state, float64 [S + 1, N]; 0 after the end of an episode."""
-        values, critic, states = np.zeros(run.clock.shape), self.networks["critic"], run.states
-        assert states is not None
+        values, critic = np.zeros(run.clock.shape), self.networks["critic"]
         with torch.no_grad():
-            for part in states.by_step():
-                pictures = torch.from_numpy(states.pictures[part]).to(self._device)
-                found = critic(pictures)[:, 0].double().cpu().numpy()
-                values[states.step[part], states.episode[part]] = found
+            for row, view in zip(values, run.states, strict=False):
+                pictures = torch.from_numpy(view.pictures).to(self._device)
+                row[view.episode] = critic(pictures)[:, 0].double().cpu().numpy()
         return values * self._value_scale
 
     def _fit_critic(
-        self, run: GridEpisodes, returns: NDArray[np.float64], random: np.random.Generator, tally: _Tally
+        self,
+        run: GridEpisodes,
+        returns: NDArray[np.float64],
+        random: np.random.Generator,
+        sums: dict[str, float],
     ) -> None:
         """Fit the critic to the returns of all states, by gradient steps on the squared error."""
-        update, states = self.config.update, run.states
-        assert states is not None
-        critic, optimiser = self.networks["critic"], self.optimisers["critic"]
-        pictures = torch.from_numpy(states.pictures)
-        targets = torch.from_numpy(returns[states.step, states.episode] / self._value_scale).float()
+        update, critic, optimiser = self.config.update, self.networks["critic"], self.optimisers["critic"]
+        pictures = torch.from_numpy(GridView.concatenate(run.states).pictures)
+        targets = torch.from_numpy(np.concatenate(values_at(returns, run.states)) / self._value_scale).float()
         for _ in range(update.critic_epochs):
             total = 0.0
             for part in map(torch.from_numpy, _parts(random, len(targets), update.critic_minibatch)):
@@ -201,7 +220,8 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
                 loss.backward()
                 total += float(loss.detach())
                 take_step(critic, optimiser, count=len(part))
-            tally.add(states=len(targets), critic_loss=total)
+            sums["states"] += len(targets)
+            sums["critic_loss"] += total
 
     def _usual_return(self) -> float:
         """Return the mean absolute return of shortest job first, the unit of the critic's output."""
@@ -236,18 +256,20 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
         grid = Grid(self._grid, self._draw(cloning.sets, CLONING_SEED))
         heuristic = make_grid_scheduler(cloning.heuristic)
         phase = f"sets of jobs, booked by {cloning.heuristic} to clone"
-        choices = roll_out(
+        run = roll_out(
             grid,
             lambda grid, view: heuristic(grid),
             self.config.episodes.mask,
             on_step=partial(self._progress, phase),
-        ).choices
+        )
+        choices = GridView.concatenate(run.choices)
+        actions = np.concatenate(values_at(run.actions, run.choices))
         random = random_stream(self.config.seed, RandomStream.POLICY, CLONING)
         yield from clone_epochs(
-            partial(_evaluate, self._actor, choices),
+            lambda part: _evaluate(self._actor, choices.select(part), actions[part]),
             self._actor,
             self._cloning_optimiser(),
-            lambda: _parts(random, len(choices), cloning.minibatch) if len(choices) else [],
+            lambda: _parts(random, actions.size, cloning.minibatch) if actions.size else [],
             [cloning.learning_rate] * cloning.epochs,
             epochs_done,
             self._progress,
@@ -286,16 +308,13 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
         save_network(path, network, self.config.policy, about)
 
 
-def _evaluate(
-    actor: nn.Module, choices: GridSamples, part: slice | NDArray[np.int64]
-) -> tuple[Tensor, Tensor]:
-    """Return log-probability and entropy of the choices in ``part``, float [n] each, with gradients."""
+def _evaluate(actor: nn.Module, view: GridView, action: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+    """Return log-probability and entropy of the choices in a view, float [n] each, with gradients."""
     device = next(actor.parameters()).device
-    allowed = None if choices.allowed is None else torch.from_numpy(choices.allowed[part]).to(device)
-    assert choices.action is not None
-    action = torch.from_numpy(choices.action[part]).to(device)
-    scores = log_probabilities(actor, torch.from_numpy(choices.pictures[part]).to(device), allowed)
-    return scores.gather(1, action[:, None])[:, 0], -(scores.exp() * scores).sum(dim=1)
+    allowed = None if view.allowed is None else torch.from_numpy(view.allowed).to(device)
+    scores = log_probabilities(actor, torch.from_numpy(view.pictures).to(device), allowed)
+    chosen = torch.from_numpy(action).to(device)
+    return scores.gather(1, chosen[:, None])[:, 0], -(scores.exp() * scores).sum(dim=1)
 
 
 def _parts(random: np.random.Generator, count: int, size: int) -> list[NDArray[np.int64]]:
@@ -308,42 +327,6 @@ def _optimiser(kind: str, network: nn.Module, rate: float) -> torch.optim.Optimi
         return torch.optim.Adam(network.parameters(), lr=rate)
     # DeepRM adds 1e-9 inside the square root, PyTorch adds epsilon outside.
     return torch.optim.RMSprop(network.parameters(), lr=rate, alpha=0.9, eps=1e-9**0.5)
-
-
-class _Tally:
-    def __init__(self) -> None:
-        self.pending = 0  # samples since the last gradient step
-        self._sums: defaultdict[str, float] = defaultdict(float)
-        self._returns: list[NDArray[np.float64]] = []
-        self._records: list[GridRecord] = []
-
-    def add(self, **values: float) -> None:
-        for name, value in values.items():
-            self._sums[name] += value
-
-    def add_episodes(self, run: GridEpisodes, per_set: int) -> None:
-        self._returns.append(run.rewards.sum(axis=0).reshape(-1, per_set))
-        self._records.append(run.record)
-
-    def metrics(self) -> dict[str, float]:
-        sums, returns = self._sums, np.concatenate(self._returns)
-        samples = max(sums["samples"], 1)
-        metrics = {
-            "return": float(returns.mean()),
-            "return_best": float(returns.max(axis=1).mean()),
-            "slowdown": _mean(record.slowdown() for record in self._records),
-            "completion": _mean(record.completion for record in self._records),
-            "unfinished": float(sum(record.unfinished.sum() for record in self._records)),
-            "samples": sums["samples"],
-            "steps": sums["steps"],
-            "entropy": sums["entropy"] / samples,
-            "advantage_std": (sums["squares"] / samples) ** 0.5,
-            "gradient_norm": sums["norms"] / max(sums["steps"], 1),
-        }
-        if sums["states"]:
-            metrics["critic_loss"] = sums["critic_loss"] / sums["states"]
-        # Without booked jobs, some metrics are not finite.
-        return {name: value for name, value in metrics.items() if np.isfinite(value)}
 
 
 def _mean(values: Iterator[NDArray[np.float64]]) -> float:

@@ -1,6 +1,5 @@
 """Policies for grids: networks, files and decisions."""
 
-import inspect
 import itertools
 import json
 from collections.abc import Callable, Sequence
@@ -19,10 +18,9 @@ from decima.policy.grid import (
     CLONING,
     COMPARED,
     VALIDATED,
+    Channels,
     GridActor,
     PictureLinear,
-    Resources,
-    add_outer,
     build_actor,
     build_network,
     load_network,
@@ -62,10 +60,10 @@ def pictures(config: GridConfig, number: int, seed: int = 0) -> Tensor:
 
 def test_sizes_weights_and_shades() -> None:
     # The published code has the parameters of one more column.
-    assert count(build_network(GridConfig(), 11)) == 89_451
-    assert count(build_network(GridConfig(arrival_column=True), 11)) == 89_851
+    assert count(build_network(GridConfig(), 11, NetworkSection())) == 89_451
+    assert count(build_network(GridConfig(arrival_column=True), 11, NetworkSection())) == 89_851
     torch.manual_seed(0)
-    network = build_network(GridConfig(), 11)
+    network = build_network(GridConfig(), 11, NetworkSection())
     for name, parameter in network.named_parameters():
         if name.endswith("bias"):
             assert not parameter.any()
@@ -76,16 +74,14 @@ def test_sizes_weights_and_shades() -> None:
     torch.testing.assert_close(layer(shades), shades.flatten(1) @ layer.weight + layer.bias)
     grid = tiny_grid(5)
     grid.step(np.zeros(5, dtype=int))
-    network = noisy(build_network(grid.config, grid.config.num_actions))
+    network = noisy(build_network(grid.config, grid.config.num_actions, NetworkSection()))
     states = torch.from_numpy(grid.pictures)
     assert states.any()
     torch.testing.assert_close(network(states).double(), dense(network, states), rtol=1e-5, atol=1e-5)
 
 
 def test_sections_and_pictures_of_networks() -> None:
-    defaults = inspect.signature(build_network).parameters
     section = NetworkSection().model_dump()
-    assert section == {name: defaults[name].default for name in section}
     assert section == {"filters": 0, "kernel": 2, "pooling": False, "reshape": False, "hidden": (20,)}
     assert GridPolicyConfig().grid == GridConfig(semantics=PAPER, max_steps=1000)
     deeprm = GridPolicyConfig.model_validate({"grid": {"semantics": "deeprm"}}).grid
@@ -102,21 +98,19 @@ def test_sections_and_pictures_of_networks() -> None:
     )
     rows, columns = config.picture_shape
     cells = torch.arange(2 * rows * columns).reshape(2, rows, columns)
-    reshaped = Resources(config)(cells)
+    reshaped = Channels(config, by_resource=True)(cells)
     width = 2 + 2 * 2  # the machine, and two visible jobs
     last = 2 + 1  # the backlog, and steps since the last arrival
-    assert reshaped.shape == (2, *Resources(config).shape) == (2, 3, rows, width + last)
+    assert reshaped.shape == (2, *Channels(config, by_resource=True).shape) == (2, 3, rows, width + last)
     for number, resource, row, column in itertools.product(*map(range, reshaped.shape)):
         at = resource * width + column if column < width else 3 * width + column - width
         assert reshaped[number, resource, row, column] == cells[number, row, at]
-    # Without the check, compiled code would read beyond the weights.
+    assert torch.equal(Channels(config, by_resource=False)(cells), cells[:, None].float())
+    assert Channels(config, by_resource=False).shape == (1, rows, columns)
     layer = PictureLinear(6, 2)
     for shape in ((1, 1, 5), (2, 2, 4)):
-        with pytest.raises(ValueError, match="not of the same cells"):
+        with pytest.raises(ValueError, match="dimension mismatch"):
             layer(torch.ones(shape, dtype=torch.uint8))
-    kernel = (np.ones((2, 8), np.uint8), np.ones((2, 1), np.uint32), np.ones((8, 3), np.float32))
-    with pytest.raises(ValueError, match="words"):
-        add_outer(kernel[0], kernel[1], np.ones((2, 3), np.float32), kernel[2])
 
 
 @settings(deadline=None, max_examples=30)
@@ -143,8 +137,8 @@ def test_adding_up_taken_cells_is_a_product_of_matrices(
 @pytest.mark.parametrize("reshape", [False, True])
 def test_convolutions_come_in_all_variants(machines: int, pooling: bool, filters: int, reshape: bool) -> None:
     config = GridConfig(**TINY, machines=machines)
-    shape = {"filters": filters, "kernel": 3, "pooling": pooling, "reshape": reshape, "hidden": (5, 6)}
-    network = noisy(build_network(config, config.num_actions, **shape))
+    section = NetworkSection(filters=filters, kernel=3, pooling=pooling, reshape=reshape, hidden=(5, 6))
+    network = noisy(build_network(config, config.num_actions, section))
     scores = network(pictures(config, 7))
     assert scores.shape == (7, 2 * machines + 1)
     rows, columns = config.picture_shape
@@ -166,7 +160,7 @@ def test_convolutions_come_in_all_variants(machines: int, pooling: bool, filters
 @pytest.mark.parametrize(("kernel", "pooling"), [(6, False), (5, True)])
 def test_filters_that_are_larger_than_the_picture_are_refused(kernel: int, pooling: bool) -> None:
     with pytest.raises(ConfigError, match=f"a picture of 5 x 19 is too small for filters of {kernel} x {kernel}"):
-        build_network(GridConfig(**TINY), 3, filters=2, kernel=kernel, pooling=pooling)
+        build_network(GridConfig(**TINY), 3, NetworkSection(filters=2, kernel=kernel, pooling=pooling))
 
 
 Damage = Callable[[Arrays], object]

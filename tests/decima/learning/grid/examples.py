@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from decima.learning.grid.config import DeepRMConfig
 from decima.learning.grid.rollout import GridEpisodes, roll_out
 from decima.policy.grid import GridActor, build_network
-from decima.policy.grid_config import Mask
+from decima.policy.grid_config import Mask, NetworkSection
 from decima.settings import parse_settings
 from simulator.grid import Grid, GridConfig
 from tests.decima.learning.cluster.examples import merged
@@ -74,7 +74,7 @@ def dense(network: nn.Module, pictures: Tensor) -> Tensor:
 def run(seed: int = 0, sets: int = 3, per_set: int = 4, mask: Mask = "startable", **changes: Any) -> GridEpisodes:
     """Return episodes of an untrained network."""
     grid = tiny_grid(sets, per_set, seed=seed, **changes)
-    network = build_network(grid.config, grid.config.num_actions)
+    network = build_network(grid.config, grid.config.num_actions, NetworkSection())
     return roll_out(grid, GridActor(network, np.random.default_rng(seed), mask=mask).decide, mask)
 
 

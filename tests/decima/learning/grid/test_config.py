@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from decima.learning.grid.config import RECIPES, DeepRMConfig
-from decima.policy.grid import Resources, build_actor
+from decima.policy.grid import Channels, build_actor
 from decima.settings import TrainingError, parse_settings, read_settings
 from simulator.grid import DEEPRM, PAPER, Grid, GridConfig
 from tests.cases import cases
@@ -50,7 +50,9 @@ def test_recipes_loads_and_rates() -> None:
     assert (deeprm.grid.units, deeprm.grid.visible_jobs, deeprm.grid.horizon) == (10, 10, 20)
     assert (deeprm.network.filters, deeprm.network.hidden) == (0, (20,))
     assert (cnn.network.filters, cnn.network.kernel, cnn.network.reshape) == (16, 2, True)
-    assert isinstance(build_actor(cnn.policy)[0], Resources)
+    channels = build_actor(cnn.policy)[0]
+    assert isinstance(channels, Channels)
+    assert channels.shape[0] == cnn.grid.num_resources
     assert [recipe.update.algorithm for recipe in (deeprm, cnn, a2c)] == ["reinforce", "reinforce", "a2c"]
     assert (a2c.jobs.distribution, a2c.grid.units) == ("paper", 20)
     assert DeepRMConfig().grid == GridConfig(max_steps=DeepRMConfig().grid.max_steps, semantics=PAPER)

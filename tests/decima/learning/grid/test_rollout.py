@@ -13,14 +13,12 @@ from tests.decima.learning.grid.examples import run, small, tiny_grid
 def test_episodes_tell_what_was_seen_and_done(mask: Mask) -> None:
     """Repeating the actions gives the same states and rewards."""
     episodes, grid = run(mask=mask), tiny_grid(3, 4, seed=0)
-    choices = episodes.choices
-    assert choices.action is not None
-    for number in range(len(episodes.rewards)):
-        own = choices.step == number
+    for number, (choices, actions) in enumerate(zip(episodes.choices, episodes.actions, strict=True)):
         np.testing.assert_array_equal(episodes.clock[number], grid.clock)
-        np.testing.assert_array_equal(choices.pictures[own], grid.pictures[choices.episode[own]])
-        actions = np.full(12, grid.config.num_actions - 1)
-        actions[choices.episode[own]] = choices.action[own]
+        np.testing.assert_array_equal(choices.pictures, grid.pictures[choices.episode])
+        void = np.full(12, grid.config.num_actions - 1)
+        void[choices.episode] = actions[choices.episode]
+        np.testing.assert_array_equal(actions, void)
         np.testing.assert_array_equal(episodes.rewards[number], grid.step(actions))
     assert grid.done.all()
     np.testing.assert_array_equal(episodes.clock[-1], grid.clock)
@@ -35,24 +33,16 @@ def test_a_pass_has_the_episodes_of_its_sets_with_all_states_for_the_critic(mask
         jobs = training._jobs
         run = training._roll_out(jobs, np.random.default_rng(0))
     grid = Grid(config.grid, jobs[np.repeat(np.arange(3), 3)])
-    choices, states = run.choices, run.states
-    assert states is not None
-    assert choices.action is not None
-    for number in range(len(run.rewards)):
-        own, live = choices.step == number, states.step == number
-        asked = choices.episode[own]
+    for number, (choices, states) in enumerate(zip(run.choices, run.states, strict=True)):
         np.testing.assert_array_equal(run.clock[number], grid.clock)
-        np.testing.assert_array_equal(states.episode[live], np.flatnonzero(~grid.done))
-        np.testing.assert_array_equal(states.pictures[live], grid.pictures[~grid.done])
-        np.testing.assert_array_equal(choices.pictures[own], grid.pictures[asked])
+        np.testing.assert_array_equal(states.episode, np.flatnonzero(~grid.done))
+        np.testing.assert_array_equal(states.pictures, grid.pictures[~grid.done])
+        np.testing.assert_array_equal(choices.pictures, grid.pictures[choices.episode])
         if mask == "all":
             assert choices.allowed is None
         else:
-            assert choices.allowed is not None
-            np.testing.assert_array_equal(choices.allowed[own], grid.action_mask(now=True)[asked])
-        actions = np.full(9, grid.config.num_actions - 1)
-        actions[asked] = choices.action[own]
-        np.testing.assert_array_equal(run.rewards[number], grid.step(actions))
+            np.testing.assert_array_equal(choices.allowed, grid.action_mask(now=True)[choices.episode])
+        np.testing.assert_array_equal(run.rewards[number], grid.step(run.actions[number]))
     assert grid.done.all()
     np.testing.assert_array_equal(run.clock[-1], grid.clock)
     for name in ("start", "machine", "dropped", "num_entered", "clock"):

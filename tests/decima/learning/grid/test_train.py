@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from decima.evaluation.grid import evaluate
 from decima.learning.grid import train as train_module
 from decima.learning.grid.config import DeepRMConfig
-from decima.learning.grid.rollout import GridEpisodes, GridSamples, roll_out
+from decima.learning.grid.rollout import GridEpisodes, roll_out, values_at
 from decima.learning.grid.train import CLONING_SEED, VALIDATION_SEED, GridTraining
 from decima.learning.metrics import GRID_METRICS
-from decima.policy.grid import VALIDATED, GridActor, build_actor, build_network, load_network, save_network
+from decima.policy.grid import VALIDATED, GridActor, GridView, build_actor, build_network, load_network, save_network
 from decima.schedulers.grid import GridScheduler, ShortestJobFirst, play
 from decima.settings import TrainingError
 from simulator.grid import Grid
@@ -83,7 +83,17 @@ def watched(grid: Grid, actor: GridActor) -> tuple[GridEpisodes, list[Tensor]]:
         return roll_out(grid, actor.decide, actor.mask), pictures
 
 
-def scores_of(network: nn.Module, choices: GridSamples) -> Tensor:
+def choices_of(run: GridEpisodes) -> tuple[GridView, np.ndarray]:
+    """Return the views of all steps as one, and the actions there."""
+    return GridView.concatenate(run.choices), chosen(run.actions, run)
+
+
+def chosen(values: np.ndarray, run: GridEpisodes) -> np.ndarray:
+    """Return the values [S, N] at all choices."""
+    return np.concatenate(values_at(values, run.choices))
+
+
+def scores_of(network: nn.Module, choices: GridView) -> Tensor:
     """Return log-probabilities, float64."""
     scores = dense(network, torch.from_numpy(choices.pictures))
     if choices.allowed is not None:
@@ -91,12 +101,11 @@ def scores_of(network: nn.Module, choices: GridSamples) -> Tensor:
     return scores.log_softmax(dim=1)
 
 
-def policy_losses(network: nn.Module, choices: GridSamples, advantages: np.ndarray, entropy: float) -> list[Tensor]:
+def policy_losses(network: nn.Module, run: GridEpisodes, advantages: np.ndarray, entropy: float) -> list[Tensor]:
     """Return the loss of each sample; advantages are those of all episodes, [S, N]."""
-    assert choices.action is not None
     losses = []
-    gains = advantages[choices.step, choices.episode]
-    for scores, action, gain in zip(scores_of(network, choices), choices.action, gains, strict=True):
+    choices, actions = choices_of(run)
+    for scores, action, gain in zip(scores_of(network, choices), actions, chosen(advantages, run), strict=True):
         possible = scores[scores > -torch.inf]
         losses.append(-scores[action] * gain + entropy * (possible.exp() * possible).sum())
     return losses
@@ -125,7 +134,7 @@ def descending(start: Start, config: DeepRMConfig) -> tuple[GridTraining, dict[s
         learner.optimisers[name] = torch.optim.SGD(network.parameters(), lr=1.0)
         for parameter in network.parameters():
             parameter.data.normal_(std=0.1, generator=torch.Generator().manual_seed(parameter.numel()))
-        before[name] = build_network(learner._grid, network[-1].out_features, **config.network.model_dump())
+        before[name] = build_network(learner._grid, network[-1].out_features, config.network)
         before[name].load_state_dict(network.state_dict())
     return learner, before
 
@@ -150,8 +159,8 @@ def test_reinforce_follows_the_gradient_of_its_advantages(changes: dict[str, Any
         totals += run.rewards.sum(axis=0).tolist()
         found = advantages(run, config)
         if config.update.normalise:
-            found /= np.std(found[run.choices.step, run.choices.episode])
-        losses += policy_losses(before["actor"], run.choices, found, config.update.entropy)
+            found /= np.std(chosen(found, run))
+        losses += policy_losses(before["actor"], run, found, config.update.entropy)
     measured = learner.learn(0)
     assert (measured["samples"], measured["return"]) == (len(losses), pytest.approx(np.mean(totals)))
     assert measured["return_best"] == pytest.approx(
@@ -193,8 +202,8 @@ def test_actor_and_critic_follow_their_gradients(normalise: bool, baseline: str,
     if baseline == "time":
         found = found - mean_of_others(found, run.clock, config.episodes.per_set)
     if normalise:
-        found = found / np.std(found[run.choices.step, run.choices.episode])
-    losses = policy_losses(before["actor"], run.choices, found, config.update.entropy)
+        found = found / np.std(chosen(found, run))
+    losses = policy_losses(before["actor"], run, found, config.update.entropy)
     measured = learner.learn(0)
     assert measured["steps"] == 1
     assert measured["samples"] == len(losses) < errors.numel()
@@ -322,14 +331,14 @@ def test_behaviour_cloning_makes_the_choices_of_a_heuristic_likely(
     learner = start(small(**merged(one_server, {"episodes": {"mask": mask}, "behaviour_cloning": cloning})))
     jobs = learner.config.jobs.draw(learner._grid, 60, CLONING_SEED + learner.config.seed)
     heuristic = ShortestJobFirst()
-    choices = roll_out(Grid(learner._grid, jobs), lambda grid, view: heuristic(grid), mask).choices
+    run = roll_out(Grid(learner._grid, jobs), lambda grid, view: heuristic(grid), mask)
+    choices, actions = choices_of(run)
 
     @torch.no_grad()
     def agreement() -> float:
         """Return the mean probability of the choices of shortest job first."""
-        assert choices.action is not None
         scores = scores_of(learner.networks["actor"], choices).exp()
-        return float(scores.gather(1, torch.from_numpy(choices.action)[:, None]).mean())
+        return float(scores.gather(1, torch.from_numpy(actions)[:, None]).mean())
 
     assert agreement() < 0.6
     assert len(list(learner._clone(0))) == 40
