@@ -195,10 +195,8 @@ def _find(state, settings, episode, machine, job):
 @inner(arrays=True)
 def _book(state, settings, episode, machine, job, offset):
     """Take the units of a job from a step on, and draw them."""
-    free = state.free[episode, machine]
-    for row in range(offset, offset + state.duration[episode, job]):
-        for resource in range(free.shape[1]):
-            free[row, resource] -= state.demand[episode, job, resource]
+    booked = state.free[episode, machine, offset : offset + state.duration[episode, job]]
+    booked -= state.demand[episode, job]
     _draw_booking(state, settings, episode, machine, job, offset)
     state.start[episode, job] = state.clock[episode] + offset
     state.machine[episode, job] = machine
@@ -267,9 +265,8 @@ def _draw_slot(state, settings, episode, slot, job, value):
     inside = state.free.shape[1] * settings.units + slot * settings.slot_width
     for resource in range(state.demand.shape[2]):
         first = resource * settings.resource_width + inside
-        for row in range(state.duration[episode, job]):
-            for column in range(first, first + state.demand[episode, job, resource]):
-                picture[row, column] = value
+        width = state.demand[episode, job, resource]
+        picture[: state.duration[episode, job], first : first + width] = value
 
 
 @inner(arrays=True)
@@ -286,13 +283,12 @@ def _set_since_arrival(state, settings, episode, steps):
     state.since_arrival[episode] = steps
     if not settings.arrival_column:
         return
-    picture = state.picture[episode]
-    column = picture.shape[1] - 1
-    for row in range(picture.shape[0]):
-        if settings.coloured:
-            picture[row, column] = np.float32(steps / _LONG_AGO)
-        else:
-            picture[row, column] = row < steps
+    column = state.picture[episode, :, -1]
+    if settings.coloured:
+        column[:] = np.float32(steps / _LONG_AGO)
+    else:
+        column[:steps] = 1
+        column[steps:] = 0
 
 
 @inner(arrays=True)
@@ -304,13 +300,11 @@ def _shift(state, settings, episode):
         for row in range(horizon - 1):
             for resource in range(resources):
                 free[machine, row, resource] = free[machine, row + 1, resource]
-        for resource in range(resources):
-            free[machine, horizon - 1, resource] = settings.units
+    free[:, horizon - 1] = settings.units
     width = machines * settings.units
     for resource in range(resources):
         first = resource * settings.resource_width
         for row in range(horizon - 1):
             for column in range(first, first + width):
                 picture[row, column] = picture[row + 1, column]
-        for column in range(first, first + width):
-            picture[horizon - 1, column] = 0
+        picture[horizon - 1, first : first + width] = 0
