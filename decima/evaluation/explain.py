@@ -169,7 +169,7 @@ def explain(
         if index >= decision and seen.time_ms >= at_ms:
             break
     else:
-        end_s = cluster.clock.now / 1000
+        end_s = cluster.now_ms / 1000
         asked = f"decision {decision}" + (f" at or after {at_ms / 1000:g} s" if at_ms else " or later")
         raise CompareError(f"no {asked}: the episode has {index + 1} decisions and ends at {end_s:g} s")
     other.reset(seen.config)

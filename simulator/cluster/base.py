@@ -9,7 +9,6 @@ from operator import index
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import simpy
 from numpy.typing import NDArray
 
 from simulator.cluster.config import ClusterConfig, ConfigError
@@ -18,6 +17,8 @@ from workloads.arrivals import JobSequence
 from workloads.errors import SchedulingError, check_instance
 
 if TYPE_CHECKING:
+    import simpy
+
     from simulator.cluster.estimates import Estimate
     from simulator.cluster.record import EpisodeRecord
     from simulator.cluster.reward import RewardMeter
@@ -39,6 +40,7 @@ class BaseCluster(ABC):
         ConfigError: no executor class can run some stage.
     """
 
+    #: SimPy environment, in which you can run processes of your own.
     clock: simpy.Environment
 
     #: Whether executors offered by a job stay with the job's next stages, in the order of ``Observation.next_stage``,
@@ -88,6 +90,11 @@ class BaseCluster(ABC):
         #: Changes of the signal and of executors that the meter has not counted: number of arrivals and ends of jobs
         #: before, time, ms, total idle time of executors until then, ms, and executors from then on.
         self._settlements: list[tuple[int, float, float, int]] = []
+
+    @property
+    def now_ms(self) -> float:
+        """Current time, ms."""
+        return float(self.clock.now)
 
     @property
     def estimates(self) -> Sequence[Estimate]:
@@ -221,7 +228,7 @@ class BaseCluster(ABC):
     def reward(self) -> float:
         """Return the reward since the last call or the beginning, see ``ClusterConfig.reward``; 0 within a round."""
         meter = self._counted()
-        return meter.step(self.clock.now, self._idle_ms() if meter.measures_emissions else 0.0)
+        return meter.step(self.now_ms, self._idle_ms() if meter.measures_emissions else 0.0)
 
     def _counted(self) -> RewardMeter:
         """Return the meter of rewards, which has counted all changes until now."""
@@ -235,11 +242,11 @@ class BaseCluster(ABC):
     def _settle(self) -> None:
         """Note that the signal or the number of executors changes, for rewards by emissions."""
         idle_ms, executors = self._idle_ms(), int(self._classes["executors"].sum())
-        self._settlements.append((self._num_job_changes, self.clock.now, idle_ms, executors))
+        self._settlements.append((self._num_job_changes, self.now_ms, idle_ms, executors))
 
     def _end_of_log(self) -> dict[str, Any]:
         """Return the attributes of the record that both engines keep in the same way."""
-        log = {"end_ms": float(self.clock.now), "num_decisions": self._num_decisions}
+        log = {"end_ms": float(self.now_ms), "num_decisions": self._num_decisions}
         if not self.config.faults.active:
             return log
         from simulator.cluster.losses import log_of_losses

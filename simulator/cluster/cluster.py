@@ -11,7 +11,7 @@ moving delay, as a new JVM starts. The rules are those of the published Decima s
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from simulator.cluster.base import BaseCluster
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.engine import commands as engine
-from simulator.cluster.engine.clock import Clock
 from simulator.cluster.engine.events import UNPREPARED
 from simulator.cluster.engine.executors import IDLE
 from simulator.cluster.engine.rule import NO_RULE, CompiledRule
@@ -28,6 +27,9 @@ from simulator.cluster.observation import Observation
 from simulator.cluster.record import EpisodeRecord
 from workloads.arrivals import JobSequence, task_noise
 from workloads.errors import SchedulingError
+
+if TYPE_CHECKING:
+    from simulator.cluster.engine.clock import Clock
 
 __all__ = ["Cluster"]
 
@@ -41,13 +43,13 @@ class Cluster(BaseCluster):
     ``cluster.clock`` is a SimPy environment, in which you can run processes of your own.
 
     Compiled code (``engine/events.py``) processes ends of tasks, arrivals of executors and arrivals of jobs. SimPy's
-    queue has rare events: faults, changes of the signal, the end of the episode, and processes of your own.
+    queue has rare events: faults, changes of the signal, the end of the episode, and processes of your own. The clock
+    is made for the first of these; most clusters need none.
 
     The mutable state is ``_memory``, the clock's queue and the lists of the log; other attributes are replaced, never
     changed in place. So a fork is a shallow copy with a memory, a queue and lists of its own.
     """
 
-    clock: Clock
     #: Rule that decides instead of the caller, where it is not the last call; see ``run_episode``.
     rule: CompiledRule = NO_RULE
 
@@ -55,7 +57,8 @@ class Cluster(BaseCluster):
         super().__init__(config, sequence)
         self._attach(allocate(config, self._known, self._estimates, self._deadline_ms))
         self._first_stage: list[int] = self._state.jobs["first_stage"].tolist()
-        self._start_clock()
+        self._now_ms = 0.0
+        self._clock: Clock | None = None
         self._num_shown = 0  # arrivals and ends of jobs that the profiles include
         self._has_log = True
         self._noise_seed = sequence.seed
@@ -79,10 +82,20 @@ class Cluster(BaseCluster):
             self._state.cluster[name].data for name in names
         )
 
-    def _start_clock(self) -> None:
-        self.clock = Clock(
-            self, self._state.cluster["next_order"].data, Cluster._advance, Cluster._next_event
-        )
+    @property
+    def clock(self) -> Clock:  # type: ignore[override]
+        """See ``BaseCluster.clock``."""
+        if self._clock is None:
+            from simulator.cluster.engine.clock import Clock
+
+            counter = self._state.cluster["next_order"].data
+            self._clock = Clock(self, counter, Cluster._advance, Cluster._next_event)
+        return self._clock
+
+    @property
+    def now_ms(self) -> float:
+        """See ``BaseCluster.now_ms``."""
+        return self._now_ms
 
     def fork(self, futures: int | None = None, *, arrivals: bool = True, log: bool = True) -> Cluster:
         """See ``BaseCluster.fork``."""
@@ -121,7 +134,7 @@ class Cluster(BaseCluster):
         if self._estimates:
             from simulator.cluster.engine.estimates import learn
 
-            is_rescaled = learn(self._memory, self.clock.now)
+            is_rescaled = learn(self._memory, self._now_ms)
         source, num_schedulable = engine.observe(self._memory, classes)
         if is_rescaled or self._num_shown != self._num_changes[0]:
             self._num_shown = self._num_changes[0]
@@ -136,7 +149,7 @@ class Cluster(BaseCluster):
         first_stage = offered_class * len(self._state.stages)
         return Observation(
             self.config,
-            self.clock.now,
+            self._now_ms,
             self._budget[0],
             offered_class,
             source,
@@ -190,7 +203,7 @@ class Cluster(BaseCluster):
 
     def _idle_ms(self) -> float:
         left_ms = float(self._state.cluster["idle_ms"][0])
-        return left_ms + int(self._state.classes["free"].sum()) * self.clock.now
+        return left_ms + int(self._state.classes["free"].sum()) * self._now_ms
 
     @property
     def _num_job_changes(self) -> int:
@@ -211,14 +224,17 @@ class Cluster(BaseCluster):
         """Advance simulated time until a round opens or the episode ends."""
         while not self._budget[0] and not self._done:
             if math.isfinite(self._next_event()[0]):
-                self.clock.step()
+                self._step()
             else:
                 self._nothing_pending()
             if self._faults:
                 self._check_losses()
 
     def _step(self) -> None:
-        self.clock.step()
+        if self._clock is None:
+            self._advance()
+        else:
+            self._clock.step()
 
     def _is_wanted(self) -> bool:
         return bool(engine.is_wanted(self._memory))
@@ -239,21 +255,20 @@ class Cluster(BaseCluster):
 
         For the arguments see ``engine/commands.py``. Returns whether a round is open, or nothing is pending any more.
         """
-        clock, before = self.clock, self._num_changes[0]
-        limit_ms, limit_order = clock.limit
+        before = self._num_changes[0]
+        limit_ms, limit_order = (math.inf, 0) if self._clock is None else self._clock.limit
         while True:
-            now_ms, reached, decisions = self._engine_advance(
+            self._now_ms, reached, decisions = self._engine_advance(
                 self._memory,
                 action,
                 target,
                 count,
                 self.keeps_executors,
-                clock.now,
+                self._now_ms,
                 limit_ms,
                 limit_order,
                 *(NO_RULE if self._last_call else self.rule),
             )
-            clock.pass_to(now_ms)
             if decisions:
                 self._num_decisions += decisions
                 self._last_call = False
@@ -290,7 +305,7 @@ class Cluster(BaseCluster):
             self._attach((records, values, moves_table(self.config, moves[: cluster["num_moves"][0]])))
         first, end = int(cluster["num_prepared"][0]), int(cluster["num_arriving"][0])
         if first == cluster["num_arrived"][0]:
-            first_later = int(np.searchsorted(self.sequence.arrival_ms, self.clock.now, "right"))
+            first_later = int(np.searchsorted(self.sequence.arrival_ms, self._now_ms, "right"))
             end = min(max(first + _JOBS_AT_ONCE, first_later), end)
             for job in range(first, end):
                 self._draw_noise(job)

@@ -21,7 +21,7 @@ __all__ = ["draw_task_times", "fork"]
 
 def fork(cluster: Cluster, futures: int | None, arrivals: bool, log: bool) -> Cluster:
     """Return an independent cluster in the same state, see ``BaseCluster.fork``."""
-    if cluster.clock.has_other_events:
+    if cluster._clock is not None and cluster._clock.has_other_events:
         raise SchedulingError("the cluster cannot be forked: processes of your own wait on its clock")
     meter = cluster._counted()
     block, values, moves = cluster._memory
@@ -36,8 +36,9 @@ def fork(cluster: Cluster, futures: int | None, arrivals: bool, log: bool) -> Cl
     forked._attach((block, values, moves_table(cluster.config, moves[first:end])))
     forked._state.cluster["num_moves"] -= first
     forked._state.cluster["num_moved"] -= first
-    forked._start_clock()
-    forked.clock.follow(cluster.clock)
+    forked._clock = None
+    if cluster._clock is not None:
+        forked.clock.follow(cluster._clock)
     for log_of in ("_lost_runs", "_changes", "_settlements"):
         setattr(forked, log_of, getattr(cluster, log_of).copy())
     forked._meter = copy(meter)
@@ -66,7 +67,7 @@ def _redraw(cluster: Cluster, seed: int) -> None:
             estimates = state.estimates[cluster._first_stage[job] :][: profile.num_stages]
             _redraw_task_times(cluster, job, state.beliefs[job : job + 1], estimates)
     state.cluster["num_prepared"] = state.cluster["num_arrived"]
-    engine.redraw_running(cluster._memory, cluster.clock.now)
+    engine.redraw_running(cluster._memory, cluster.now_ms)
     if cluster._faults:
         from simulator.cluster.outages import redraw_outages
 

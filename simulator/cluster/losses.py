@@ -17,7 +17,7 @@ __all__ = ["change_executors", "log_of_losses", "standstill", "too_many_losses"]
 
 def change_executors(cluster: BaseCluster, executors: list[int], classes: list[int], *, joins: bool) -> None:
     """Record that executors of the given classes join the cluster, or are lost."""
-    cluster._changes += [(executor, cluster.clock.now, joins) for executor in executors]
+    cluster._changes += [(executor, cluster.now_ms, joins) for executor in executors]
     cluster._classes = cluster._classes.copy()
     np.add.at(cluster._classes["executors"], classes, 1 if joins else -1)
     if cluster.config.signal is not None:

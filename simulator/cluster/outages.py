@@ -44,7 +44,7 @@ def _schedule_outages(cluster: Cluster) -> None:
 
 def _schedule_change(cluster: Cluster, executor: int, number: int) -> None:
     """Schedule change ``number`` of an executor: even numbers are losses, odd ones are returns."""
-    time_ms = cluster.clock.now + outage_ms(cluster.config.faults, cluster._keys[executor], number)
+    time_ms = cluster.now_ms + outage_ms(cluster.config.faults, cluster._keys[executor], number)
     if math.isfinite(time_ms):
         cluster.clock.at(time_ms, _change_executor, (executor, number))
 
@@ -70,10 +70,10 @@ def _lose_or_join(cluster: Cluster, executors: list[int], *, joins: bool) -> Non
         return
     if joins:
         cluster._last_call = False
-        commands.join(cluster._memory, np.array(executors), cluster.clock.now)
+        commands.join(cluster._memory, np.array(executors), cluster.now_ms)
     else:
         cluster._take_lost_runs()
-        faults.lose(cluster._memory, np.array(executors), cluster.clock.now)
+        faults.lose(cluster._memory, np.array(executors), cluster.now_ms)
     cluster._state.cluster["num_executors"] += len(executors) if joins else -len(executors)
     classes = cluster._state.executors["class_id"][executors]
     change_executors(cluster, executors, classes.tolist(), joins=joins)

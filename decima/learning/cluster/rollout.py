@@ -428,7 +428,7 @@ def gather(config: PolicyConfig, episodes: Sequence[Episode]) -> Trajectories:
         ),
         reward=np.array([reward for episode in episodes for reward in episode.rewards], dtype=np.float64),
         first=np.cumsum([0, *map(len, times)]),
-        end_ms=np.array([float(episode.cluster.clock.now) for episode in episodes]),
+        end_ms=np.array([episode.cluster.now_ms for episode in episodes]),
         end_load=np.array([_end_load(episode.cluster) for episode in episodes]),
         num_executors=np.array([episode.config.num_executors for episode in episodes]),
         num_decisions=np.array([episode.num_decisions for episode in episodes]),
@@ -450,7 +450,7 @@ def _no_graphs(config: PolicyConfig) -> Graphs:
 
 
 def _end_load(cluster: BaseCluster) -> NDArray[np.float64]:
-    is_complete = cluster.clock.now < cluster.config.max_time_ms
+    is_complete = cluster.now_ms < cluster.config.max_time_ms
     return np.zeros(NUM_LOADS) if is_complete else load_of(cluster.snapshot())
 
 

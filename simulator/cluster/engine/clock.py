@@ -47,8 +47,8 @@ class Clock(simpy.Environment):
     """SimPy environment of a cluster, in which you can run processes of your own.
 
     Args:
-        cluster: the cluster, first argument of its events. The clock does not keep it alive: without a reference cycle,
-            the memory of an episode is freed at its end.
+        cluster: the cluster, which has the time, and is the first argument of its events. The clock does not keep it
+            alive: without a reference cycle, the memory of an episode is freed at its end.
         counter: int64 [1], the next insertion number.
         advance: function that is called with the cluster, and processes its events before ``limit``. It sets the time,
             and returns whether the cluster must be asked before SimPy's next event: a round opens, or nothing is
@@ -64,11 +64,22 @@ class Clock(simpy.Environment):
         advance: Callable[[Any], bool],
         next_event: Callable[[Any], tuple[float, int]],
     ):
-        super().__init__(initial_time=0.0)
         self._cluster = ref(cluster)
+        super().__init__(initial_time=cluster.now_ms)
         self._eid = _SharedCounter(counter)  # type: ignore[assignment]
         self._advance = advance
         self._next_event = next_event
+
+    @property
+    def _now(self) -> float:
+        """The cluster's time, ms, an attribute of SimPy's environments."""
+        cluster: Any = self._cluster()
+        return cluster._now_ms  # type: ignore[no-any-return]
+
+    @_now.setter
+    def _now(self, time_ms: float) -> None:
+        cluster: Any = self._cluster()
+        cluster._now_ms = time_ms
 
     @property
     def limit(self) -> tuple[float, int]:
@@ -86,13 +97,9 @@ class Clock(simpy.Environment):
         """Return the time of the next event, ms; infinite if there is none."""
         return min(super().peek(), self._next_event(self._cluster())[0])
 
-    def pass_to(self, time_ms: float) -> None:
-        """Set the time, ms; the events until then have been processed."""
-        self._now = time_ms
-
     def follow(self, clock: Clock) -> None:
-        """Copy the time and the events of another cluster's clock, which must have no events of other processes."""
-        self._now, self._queue = clock._now, clock._queue.copy()
+        """Copy the events of another cluster's clock, which must have no events of other processes."""
+        self._queue = clock._queue.copy()
 
     def cancel(self, action: Callable[[Any, Any], None]) -> int:
         """Remove the events that call ``action`` from the queue; return their number."""
