@@ -37,70 +37,72 @@ def progress(patience_s: float = 0.0) -> Iterator[OnProgress]:
 
     Yields:
         A callback whose arguments are the name of the phase and the numbers of finished and of all steps. Options:
-        ``note``: text beside the bar; ``line``: text of the line; ``now``: whether to print the line immediately;
-        ``within``: whether the phase is a part of the current phase, with a second bar and no line.
+        ``work``: fraction of the work in the finished steps, by default their share of all steps; ``note``: text beside
+        the bar; ``line``: text of the line; ``now``: whether to print the line immediately; ``within``: whether the
+        phase is a part of the current phase, with a second bar and no line.
     """
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True, markup=False, emoji=False)
     has_bar = console.is_terminal and not console.is_jupyter
-    phase, began_s, latest = _Phase("", 0), time.monotonic(), ("", 0, 0, "")
+    phase, began_s, latest = _Phase("", 0.0), time.monotonic(), ("", 0, 0, "")
     lock, ended = threading.Lock(), threading.Event()
 
-    def is_long(done: int, total: int) -> bool:
+    def is_long() -> bool:
         elapsed_s = time.monotonic() - began_s
-        return elapsed_s >= patience_s or (
-            elapsed_s >= SOON_S and phase.expected_s(done, total) >= patience_s
-        )
+        return elapsed_s >= patience_s or (elapsed_s >= SOON_S and phase.expected_s >= patience_s)
 
     def print_progress(what: str, done: int, total: int, line: str) -> None:
         phase.told()
-        print(f"{line or f'{what}: {done} of {total}'}{phase.left(done, total)}", file=sys.stderr, flush=True)
+        print(f"{line or f'{what}: {done} of {total}'}{phase.left}", file=sys.stderr, flush=True)
 
     def print_while_waiting() -> None:
         while not ended.wait(LOOK_S):
             with lock:
                 what, done, total, _ = latest
-                if done < total and is_long(done, total) and phase.is_quiet:
+                if done < total and is_long() and phase.is_quiet:
                     print_progress(what, done, total, "")
 
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
-        MofNCompleteColumn(),
+        TextColumn("{task.fields[count]}"),
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}", markup=False),
     )
     with Progress(*columns, console=console, transient=True, disable=not has_bar) as bars:
-        bar, below = bars.add_task("", note=""), bars.add_task("", note="", visible=False)
+        bar = bars.add_task("", total=1.0, count="", note="")
+        below = bars.add_task("", total=1.0, count="", note="", visible=False)
 
         def update(
             what: str,
             done: int,
             total: int,
             *,
+            work: float | None = None,
             note: str = "",
             line: str = "",
             now: bool = False,
             within: bool = False,
         ) -> None:
             nonlocal phase, latest
+            work = done / max(total, 1) if work is None else work
             begins = what != phase.what and not within
             if begins:
-                phase = _Phase(what, done)
+                phase = _Phase(what, work)
             if not within:
-                phase.advance(done)
+                phase.advance(work)
             if has_bar:
                 this = below if within else bar
                 if begins or (within and done == 0):
                     bars.reset(this)
-                bars.update(this, description=what, completed=done, total=total, note=note)
+                bars.update(this, description=what, completed=work, count=f"{done}/{total}", note=note)
                 bars.update(below, visible=within and done < total)
             elif not within:
                 with lock:
                     latest = what, done, total, line
-                    if is_long(done, total) and (begins or now or phase.is_quiet):
+                    if is_long() and (begins or now or phase.is_quiet):
                         print_progress(what, done, total, line)
 
         if not has_bar:
@@ -112,13 +114,18 @@ def progress(patience_s: float = 0.0) -> Iterator[OnProgress]:
 
 
 class _Phase:
-    """Phase of a command without a terminal: time of the last line, and estimate of the remaining time."""
+    """Phase of a command without a terminal: time of the last line, and estimate of the remaining time.
 
-    def __init__(self, what: str, done: int) -> None:
-        self.what, self._first = what, done
+    Args:
+        what: name of the phase.
+        done: fraction of its work that is done at the beginning.
+    """
+
+    def __init__(self, what: str, done: float) -> None:
+        self.what, self._first, self._done = what, done, done
         self._began_s = self._told_s = time.monotonic()
         self._lines = 0
-        #: Times and numbers of finished steps: the last ones before ``RECENT_S`` ago, and all since.
+        #: Times and fractions of the work done: the last ones before ``RECENT_S`` ago, and all since.
         self._recent = deque([(self._began_s, done)])
 
     @property
@@ -133,30 +140,33 @@ class _Phase:
         self._told_s = time.monotonic()
         self._lines += 1
 
-    def advance(self, done: int) -> None:
-        """Record the number of finished steps."""
-        now_s = time.monotonic()
+    def advance(self, done: float) -> None:
+        """Record the fraction of the work that is done."""
+        now_s, self._done = time.monotonic(), done
         self._recent.append((now_s, done))
         while len(self._recent) > 2 and self._recent[1][0] <= now_s - RECENT_S:
             self._recent.popleft()
 
-    def expected_s(self, done: int, total: int) -> float:
-        """Return the expected duration of the phase, s; 0 if unknown, infinite after ``LONG_STEP_S`` without a step."""
+    @property
+    def expected_s(self) -> float:
+        """Expected duration of the phase, s; 0 if unknown, infinite after ``LONG_STEP_S`` without a step."""
         elapsed_s = time.monotonic() - self._began_s
-        if done <= self._first:
+        if self._done <= self._first:
             return math.inf if elapsed_s >= LONG_STEP_S else 0.0
-        return elapsed_s / (done - self._first) * (total - self._first)
+        return elapsed_s / (self._done - self._first) * (1 - self._first)
 
-    def left(self, done: int, total: int) -> str:
-        """Return the estimated remaining time as text; empty before a hundredth of the steps, as the first is slow.
+    @property
+    def left(self) -> str:
+        """Estimated remaining time as text; empty before a hundredth of the work, as the first steps are slow.
 
         It follows from the average speed of the phase or that of the last minute, whichever is higher: the first steps
         are often the slowest, because code is compiled, workers start, or large work items run first.
         """
         elapsed_s = time.monotonic() - self._began_s
-        if done - self._first < max(1, total // 100) or done >= total or elapsed_s < 1:
+        done = self._done - self._first
+        if done < 0.01 or self._done >= 1 or elapsed_s < 1:
             return ""
         since_s, before = self._recent[0]
-        recent = (done - before) / (time.monotonic() - since_s)
-        left_s = (total - done) / max((done - self._first) / elapsed_s, recent)
+        recent = (self._done - before) / (time.monotonic() - since_s)
+        left_s = (1 - self._done) / max(done / elapsed_s, recent)
         return f"; about {left_s:.0f} s left" if left_s < 100 else f"; about {left_s / 60:.0f} min left"

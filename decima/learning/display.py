@@ -22,6 +22,7 @@ def training_progress(
     against: str,
     describe: Callable[[Mapping[str, float]], Sequence[str]],
     on_iteration: OnIteration | None = None,
+    work: Sequence[float] | None = None,
 ) -> Iterator[tuple[OnIteration, Progress]]:
     """Show the progress of a training, with the estimated remaining time.
 
@@ -29,6 +30,7 @@ def training_progress(
         against: name of the reference scheduler.
         describe: function that returns texts for the metrics of an iteration.
         on_iteration: called with each report, too.
+        work: fraction of the training's work before each iteration, and 1; by default all iterations have the same.
 
     Yields:
         The arguments of ``TrainingLoop.run``.
@@ -36,6 +38,10 @@ def training_progress(
 
     def versus(improvement: float) -> str:
         return f"{abs(improvement):.1%} {'better' if improvement >= 0 else 'worse'} than {against}"
+
+    def work_done() -> float | None:
+        phase, done, _ = now
+        return work[done] if work is not None and phase == TRAINING else None
 
     now = ("", 0, 0)  # the current phase
     with progress() as update:
@@ -51,7 +57,7 @@ def training_progress(
                 parts.append(note)
             if now[0] == TRAINING:
                 now = (TRAINING, report.iteration, report.iterations)
-            update(*now, note=note, line="; ".join(parts), now=is_validated)
+            update(*now, work=work_done(), note=note, line="; ".join(parts), now=is_validated)
             if on_iteration is not None:
                 on_iteration(report)
 
@@ -62,7 +68,7 @@ def training_progress(
                 return
             begins, now = phase != now[0], (phase, done, total)
             if begins or phase != TRAINING:  # iterations print their own lines
-                update(*now)
+                update(*now, work=work_done())
 
         yield show_iteration, show_phase
 

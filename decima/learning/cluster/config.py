@@ -142,6 +142,25 @@ class TrainingConfig(RunConfig):
         """Number of episodes of the training."""
         return self.episodes.sequences_before(self.iterations, self.iterations) * self.episodes.per_sequence
 
+    def work(self) -> list[float]:
+        """Return the fraction of the training's work before each iteration, and 1, to estimate the remaining time.
+
+        The work of an episode is proportional to its number of jobs, or to its mean length with a curriculum.
+        """
+        episodes, done = self.episodes, [0.0]
+        for iteration in range(self.iterations):
+            progress = iteration / self.iterations
+            jobs = float(episodes.batch_jobs if progress < episodes.batches else self.workload.num_jobs)
+            if progress < episodes.half_size:
+                jobs /= 2
+            if self.curriculum is not None:
+                jobs *= self.curriculum.mean_end_s(progress)
+            before, until = (
+                episodes.sequences_before(number, self.iterations) for number in (iteration, iteration + 1)
+            )
+            done.append(done[-1] + jobs * (until - before))
+        return [part / done[-1] for part in done]
+
     @property
     def validation_seeds(self) -> range:
         """Seeds of the validation sequences; with ``settings``, cell after cell."""

@@ -421,7 +421,7 @@ def train_policy(
     against = "tuned weighted fair"
     if config.settings is not None:
         against = f"{config.validation.against} over the settings"
-    with training_progress(against, partial(_describe, config), on_iteration) as callbacks:
+    with training_progress(against, partial(_describe, config), on_iteration, config.work()) as callbacks:
         return training.run(*callbacks)
 
 

@@ -178,6 +178,14 @@ def test_the_estimate_follows_a_phase_that_becomes_faster(
         assert said(10, 20) == ""
 
 
+def test_the_estimate_follows_the_work_of_the_steps(clock: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+    with progress() as update:
+        update("one", 0, 10, work=0.0)
+        clock.now_s += 10
+        update("one", 5, 10, work=0.1, now=True)
+    assert capsys.readouterr().err.splitlines()[-1] == "one: 5 of 10; about 90 s left"
+
+
 def test_a_command_that_is_mostly_quick_is_patient(clock: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
     with progress(progress_module.PATIENCE_S) as update:
         update("one", 0, 10)
@@ -262,7 +270,8 @@ def test_on_a_terminal_there_is_a_bar_and_one_below_for_what_interrupts(
         update("one", 0, 4)
         update("one", 1, 4, note="best")
         assert bars.was_reset == [0]
-        assert bars.tasks[0] == {**{"visible": True, "description": "one", "completed": 1, "total": 4, "note": "best"}}
+        expected = {"description": "one", "completed": 0.25, "total": 1.0, "count": "1/4", "note": "best"}
+        assert bars.tasks[0] == {"visible": True, **expected}
         update("check", 0, 2, within=True)
         update("check", 1, 2, within=True)
         assert bars.was_reset == [0, 1]

@@ -59,7 +59,10 @@ def test_a_card_tells_curriculum_origin_and_training() -> None:
     from_nothing = "It began with random weights, and learned from rewards alone.\nNo training episode ended early."
     assert from_nothing in policy_card("mine", ABOUT)
     assert "It began" not in card
-    config = {"curriculum": {"start": 500.0, "end": 5000.0, "growth": 1.0}, "episodes": {"batches": 0.7, "half_size": 0.5}}
+    config = {
+        "curriculum": {"start": 500.0, "end": 5000.0, "growth": 1.0},
+        "episodes": {"batches": 0.7, "half_size": 0.5},
+    }
     assert (
         "In the first 70% of the iterations, all jobs arrived at once.\n"
         "In the first 50% of the iterations, there were half of the executors and jobs.\n"

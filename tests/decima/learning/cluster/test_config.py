@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from decima.settings import TrainingError
 from simulator.cluster.config import SEMANTICS, ClusterConfig
 from simulator.cluster.texts import parse_classes
 from tests.cases import cases
+from tests.decima.learning.cluster.examples import small
 from tests.refusal import one_line, refusal
 from workloads import Workload, WorkloadError, poisson_arrivals, trace_arrivals, write_workload
 from workloads.drawn_attributes import AttributeDistribution
@@ -102,6 +104,19 @@ def test_jobs_with_their_own_arrival_times_exclude_other_jobs(setting: str, tmp_
     config = read_config("batch", [f"workload.file={tmp_path / 'jobs.json'}", f"episodes.{setting}=0.5"])
     message = one_line(WorkloadError, config.conditions)
     assert message == f"episodes.{setting}: has no effect, as the jobs of nightly have their own arrival times"
+
+
+def test_the_work_of_an_iteration_grows_with_its_jobs_and_episodes(tmp_path: Path) -> None:
+    def work(**changes: Any) -> list[float]:
+        return small(tmp_path, iterations=4, workload={"jobs": 10}, **changes).work()
+
+    assert work() == [0, 0.25, 0.5, 0.75, 1]
+    grows = {"sequences": 1, "final_sequences": 4, "per_sequence": 2}
+    assert work(episodes=grows) == pytest.approx([0, 0.1, 0.3, 0.6, 1])
+    parts = {"batches": 0.5, "batch_jobs": 5, "half_size": 0.25}  # 2.5, 5, 10 and 10 jobs
+    assert work(episodes=parts) == pytest.approx([0, 1 / 11, 3 / 11, 7 / 11, 1])
+    curriculum = {"start": 100, "end": 500, "growth": 1.0}  # 100, 200, 300 and 400 s
+    assert work(curriculum=curriculum) == pytest.approx([0, 0.1, 0.3, 0.6, 1])
 
 
 def test_features_beside_those_of_a_preset() -> None:
