@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -95,16 +95,15 @@ def evaluate(grid: GridConfig, jobs: JobSets, schedulers: Mapping[str, GridSched
     Raises:
         WorkloadError: the jobs do not fit the grid.
     """
-    tables = [
-        measure_sets(play(Grid(grid, jobs), scheduler)).assign(scheduler=name)
-        for name, scheduler in schedulers.items()
-    ]
-    return with_first(pd.concat(tables, ignore_index=True), "scheduler")
+    return _stacked(
+        "scheduler",
+        {name: measure_sets(play(Grid(grid, jobs), scheduler)) for name, scheduler in schedulers.items()},
+    )
 
 
-def with_first(table: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Move a column of a table to the front."""
-    return table[[column, *table.columns.drop(column)]]
+def _stacked(column: str, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Concatenate tables; their names become the first column."""
+    return pd.concat(tables, names=[column]).reset_index(column).reset_index(drop=True)
 
 
 def compare_by(
@@ -134,17 +133,14 @@ def summary(runs: pd.DataFrame) -> dict[str, dict[str, Any]]:
         the values of the sets.
     """
     by_scheduler = {str(name): rows for name, rows in runs.groupby("scheduler", sort=False)}
+    compared = compare_metrics(runs, by_scheduler, None, GRID_METRICS)
     return {
-        name: {"unfinished": int(by_scheduler[name]["unfinished"].sum())}
+        name: {"unfinished": int(rows["unfinished"].sum())}
         | {
-            metric: {
-                "mean": found.mean,
-                "ci95": found.half_width,
-                "per_set": by_scheduler[name][metric].tolist(),
-            }
-            for metric, (found, *_) in row.items()
+            metric: {"mean": found.mean, "ci95": found.half_width, "per_set": rows[metric].tolist()}
+            for metric, (found, *_) in compared[name].items()
         }
-        for name, row in compare_metrics(runs, by_scheduler, None, GRID_METRICS).items()
+        for name, rows in by_scheduler.items()
     }
 
 
@@ -241,6 +237,7 @@ class Withholding:
 # ---- comparisons -----------------------------------------------------------------------------------------------------
 
 
+@dataclass(eq=False)
 class GridComparison:
     """Schedulers on the same job sets, under several conditions, such as loads.
 
@@ -273,24 +270,13 @@ class GridComparison:
 
     grid: GridConfig
     conditions: Mapping[str, GridJobs]
-    sets: int
-    seed: int
-    heuristics: tuple[str, ...]
-    networks: dict[str, Path]
-    schedulers: tuple[str, ...]
+    heuristics: Sequence[str] = HEURISTIC_NAMES
+    networks: Mapping[str, Path] = field(default_factory=dict)
+    _: KW_ONLY
+    sets: int = 100
+    seed: int = 0
 
-    def __init__(
-        self,
-        grid: GridConfig,
-        conditions: Mapping[str, GridJobs],
-        heuristics: Sequence[str] = HEURISTIC_NAMES,
-        networks: Mapping[str, Path] | None = None,
-        *,
-        sets: int = 100,
-        seed: int = 0,
-    ) -> None:
-        self.grid, self.conditions, self.sets, self.seed = grid, conditions, sets, seed
-        self.heuristics, self.networks = tuple(heuristics), dict(networks or {})
+    def __post_init__(self) -> None:
         self.schedulers = (*self.heuristics, *self.networks)
         if not self.schedulers:
             raise CompareError("no schedulers to compare")
@@ -314,7 +300,7 @@ class GridComparison:
                 self.knobs[name] = tuned.knob
             drawn = jobs.draw(self.grid, self.sets, self.seed)
             with policy.one_thread() if self.networks else nullcontext():
-                self._results[name] = evaluate(self.grid, drawn, schedulers).assign(condition=name)
+                self._results[name] = evaluate(self.grid, drawn, schedulers)
         on_step(len(self.conditions), len(self.conditions))
         self.__dict__.pop("compared", None)
 
@@ -335,7 +321,7 @@ class GridComparison:
 
         Columns: ``condition``, ``scheduler`` and those of ``measure_sets``.
         """
-        return with_first(pd.concat(self._results.values(), ignore_index=True), "condition")
+        return _stacked("condition", self._results)
 
     @cached_property
     def compared(self) -> dict[str, dict[str, dict[str, ShownMetric]]]:

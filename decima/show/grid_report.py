@@ -33,19 +33,6 @@ _JOBS = {
 }
 
 
-def table_by_condition(title: str, corner: str, rows: Mapping[str, Compared], metric: str) -> Table:
-    """Return a table of one metric; rows are conditions, columns are schedulers, the best of a row is bold."""
-    names = list(dict.fromkeys(name for row in rows.values() for name in row))
-    cells = []
-    for condition, row in rows.items():
-        best = best_scheduler(row, metric)
-        texts = (
-            mean_text(row[name][metric].mean, bold=name == best) if name in row else "" for name in names
-        )
-        cells.append((condition, *texts))
-    return table_of(title, (corner, *names), cells)
-
-
 def best_scheduler(row: Compared, metric: str) -> str | None:
     """Return the scheduler with the best mean of a metric; the first one on a tie."""
     return GRID_METRICS[metric].best({name: metrics[metric].mean.mean for name, metrics in row.items()})
@@ -58,16 +45,17 @@ def mean_text(interval: Interval, bold: bool = False) -> Text:
 
 
 def comparison_table(comparison: GridComparison, metric: str) -> Table:
-    """Return the table of a comparison at several loads, one row per load."""
-    rows = {
-        f"{condition}{' (highest)' * _is_highest(comparison, condition)}": row
-        for condition, row in comparison.compared.items()
-    }
+    """Return a metric at several loads: rows are loads, columns are schedulers, the best of a row is bold."""
     jobs = next(iter(comparison.conditions.values()))
     title = f"{GRID_METRICS[metric].heading}: {_source(jobs)}"
     title += "" if comparison.grid.machines == 1 else f", {comparison.grid.machines} machines"
     title += f", {comparison.sets} unseen sets of {jobs.steps} steps"
-    return table_by_condition(title, "Load", rows, metric)
+    rows = []
+    for condition, row in comparison.compared.items():
+        best = best_scheduler(row, metric)
+        means = (mean_text(row[name][metric].mean, bold=name == best) for name in comparison.schedulers)
+        rows.append((condition + " (highest)" * _is_highest(comparison, condition), *means))
+    return table_of(title, ("Load", *comparison.schedulers), rows)
 
 
 def comparison_notes(comparison: GridComparison, metric: str) -> Sequence[str]:

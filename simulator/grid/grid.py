@@ -19,15 +19,12 @@ from workloads.grid_jobs import JobSets
 from workloads.job import WorkloadError
 
 __all__ = [
-    "BOOKED", "EMPTY", "NO_ROOM", "OBJECTIVES", "OVER", "VOID", "Grid", "GridRecord", "GridState", "Settings",
+    "BOOKED", "EMPTY", "NO_ROOM", "OVER", "VOID", "Grid", "GridRecord", "GridState", "Settings",
 ]  # fmt: skip
 
 
 _Kind = TypeVar("_Kind", np.int32, np.bool_)
 
-
-#: Objectives in the order of their numbers in ``rules``.
-OBJECTIVES = ("slowdown", "completion")
 
 #: More steps than any episode has.
 _FOREVER = int(np.iinfo(np.int32).max)
@@ -46,7 +43,7 @@ class Settings(NamedTuple):
     steps: int
     max_steps: int
     drain: bool
-    objective: int
+    by_duration: bool
     queue_weight: float
     backlog_weight: float
     coloured: bool
@@ -245,7 +242,7 @@ def _settings_of(config: GridConfig, steps: int) -> Settings:
     return Settings(
         steps=steps,
         max_steps=_FOREVER if config.max_steps is None else min(config.max_steps, _FOREVER),
-        objective=OBJECTIVES.index(config.objective),
+        by_duration=config.objective == "slowdown",
         queue_weight=float(config.queue_weight),
         backlog_weight=float(config.backlog_weight),
         coloured=config.picture == "coloured",
@@ -291,14 +288,11 @@ def _check_jobs(config: GridConfig, jobs: JobSets) -> None:
         )
     # A job as long as the horizon could never be booked where the last row must not be used.
     longest = config.horizon if config.semantics.last_row else config.horizon - 1
+    demand = jobs.demand.max(axis=2, initial=0)
     for what, sizes, most in (
         ("lasts {} steps, longer than the horizon lets it be booked: {}", jobs.duration, longest),
-        ("needs {} units of a resource, a machine has {}", jobs.demand.max(axis=2, initial=0), config.units),
-        (
-            "needs {} units of a resource, its picture has slot_width = {} columns",
-            jobs.demand.max(axis=2, initial=0),
-            config.slot_width,
-        ),
+        ("needs {} units of a resource, a machine has {}", demand, config.units),
+        ("needs {} units of a resource, its picture has slot_width = {} columns", demand, config.slot_width),
     ):
         too_large = np.argwhere(sizes > most)
         if too_large.size:

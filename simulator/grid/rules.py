@@ -14,8 +14,6 @@ from simulator.compiled import compiled, inner
 #: already over. Time passes in all but the first and the last.
 BOOKED, NO_ROOM, EMPTY, VOID, OVER = range(5)
 
-_SLOWDOWN, _COMPLETION = range(2)
-
 #: Largest counted number of steps since the last arrival.
 _LONG_AGO = 10
 
@@ -210,8 +208,7 @@ def _book(state, settings, episode, machine, job, offset):
 @inner(arrays=True)
 def _reward(state, settings, episode):
     """Return the reward of a step, see ``Grid``."""
-    by_duration = settings.objective == _SLOWDOWN
-    duration = state.duration[episode]
+    by_duration, duration = settings.by_duration, state.duration[episode]
     running, queue, backlog = 0.0, 0.0, 0.0
     for index in range(state.num_running[episode]):
         job = state.running[episode, index]
