@@ -32,7 +32,6 @@ from decima.settings import (
     Share,
     TrainingError,
     Weight,
-    first_problem,
 )
 from workloads.custom import is_custom
 from workloads.declaration import Number, declared, described
@@ -115,7 +114,9 @@ class PolicySection(Section):
         try:
             _ = _policy(info.data.get("preset", "shortcut"), overrides).layers
         except ValidationError as error:
-            raise ValueError(first_problem(error)) from None
+            from workloads.validation import first_error
+
+            raise ValueError(first_error(error)) from None
         return overrides
 
     @model_validator(mode="after")
@@ -123,7 +124,9 @@ class PolicySection(Section):
         try:
             policy = self.build()
         except ValidationError as error:
-            raise ValueError(first_problem(error)) from None
+            from workloads.validation import first_error
+
+            raise ValueError(first_error(error)) from None
         if policy.has_custom_parts:
             from decima.policy.parts import check_part, custom_parts
 

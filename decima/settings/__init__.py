@@ -6,9 +6,8 @@ Trainings on clusters and on grids share settings (``RunConfig``), random seeds 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar, cast, get_args
@@ -28,7 +27,7 @@ from pydantic_core import core_schema
 
 from workloads.declaration import described
 from workloads.errors import DecimaError, did_you_mean
-from workloads.quantities import build, quantities, to_outside
+from workloads.quantities import build, to_outside
 from workloads.reading import read_bytes
 
 __all__ = [
@@ -61,7 +60,6 @@ __all__ = [
     "check_overrides",
     "declared_class",
     "described",
-    "first_problem",
     "parse_settings",
     "parse_yaml",
     "read_settings",
@@ -210,41 +208,6 @@ def _kinds(annotation: Any) -> set[Any]:
 Settings = TypeVar("Settings", bound=Section)
 
 
-def first_problem(error: ValidationError, model: type[BaseModel] | None = None) -> str:
-    """Describe the first validation error in one line: its place and the expected value, see ``first_error``."""
-    from workloads.validation import first_error
-
-    first = error.errors()[0]
-    if first["type"] == "extra_forbidden" and model is not None and issubclass(model, Section):
-        return first_error(error, model, _keys_with_last_part(model, first["loc"][-1], first["input"]))
-    return first_error(error, model)
-
-
-def _keys_with_last_part(model: type[Section], name: Any, value: Any) -> list[str]:
-    """Return the settings, as dotted keys, whose last part is that of an unknown key, or is similar to it."""
-    while isinstance(value, dict) and len(value) == 1:
-        [(name, value)] = value.items()
-    by_name: dict[str, list[str]] = {}
-    for key in _all_keys(model):
-        by_name.setdefault(key.rpartition(".")[2], []).append(key)
-    near = get_close_matches(str(name)[:60], by_name, n=1, cutoff=0.8)
-    return by_name[near[0]] if near else []
-
-
-def _all_keys(model: type[BaseModel]) -> Iterator[str]:
-    """Yield all settings as dotted keys, sections included."""
-    for name, field in model.model_fields.items():
-        yield name
-        if declared_class(field) is not None:
-            yield from (f"{name}.{key}" for key in quantities(declared_class(field)))
-            continue
-        inner: list[type[BaseModel]] = [*sections_in(field)]
-        if issubclass(model, Section) and name in model.FREE:
-            inner.append(model.FREE[name])
-        for kind in inner:
-            yield from (f"{name}.{key}" for key in _all_keys(kind))
-
-
 def declared_class(field: FieldInfo) -> Any:
     """Return the declared class of a section; None for other settings."""
     return field.annotation if any(isinstance(each, Outside) for each in field.metadata) else None
@@ -316,6 +279,8 @@ def parse_settings(model: type[Settings], document: dict[str, Any], where: str) 
     try:
         return model.model_validate(document)
     except ValidationError as error:
+        from decima.settings.problems import first_problem
+
         raise TrainingError(f"{where}: {first_problem(error, model)}") from None
 
 
