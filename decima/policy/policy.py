@@ -218,17 +218,14 @@ class Policy(nn.Module):
         for graph in range(graphs.num_graphs):
             in_graph = owner[candidates] == graph
             stages[candidates[in_graph]] = torch.softmax(scores[in_graph], 0)
-        limits = []
-        for stage in candidates:
-            num_limits = int(graphs.high[stage] - graphs.low[stage])
-            if self.config.limit == "none":
-                only = scores.new_zeros(num_limits)
-                only[-1] = 1
-                limits.append(only)
-                continue
-            row, limit = list_limits(graphs.low[[stage]], np.array([num_limits]))
-            scores = self.limit_scores(batch, embeddings, np.array([stage]), row, limit)
-            limits.append(torch.softmax(scores, 0))
+        num_limits = graphs.high[candidates] - graphs.low[candidates]
+        if self.config.limit == "none":  # the highest limit is the only one
+            of_limits = scores.new_zeros(int(num_limits.sum()))
+            of_limits[self._move(np.cumsum(num_limits) - 1)] = 1
+            return stages, list(torch.split(of_limits, num_limits.tolist()))
+        row, limit = list_limits(graphs.low[candidates], num_limits)
+        of_limits = self.limit_scores(batch, embeddings, candidates, row, limit)
+        limits = [torch.softmax(each, 0) for each in torch.split(of_limits, num_limits.tolist())]
         return stages, limits
 
     def stage_scores(
