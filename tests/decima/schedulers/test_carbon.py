@@ -40,9 +40,8 @@ def busy_at(record: EpisodeRecord, times_ms: list[float]) -> list[int]:
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("offset_ms", [0.0, 100_000.0])
-def test_no_job_starves_and_both_engines_agree(rule: str, offset_ms: float) -> None:
-    config = replace(CONFIG, signal=SOLAR.shifted(offset_ms))
+def test_no_job_starves_and_both_engines_agree(rule: str) -> None:
+    config = replace(CONFIG, signal=SOLAR.shifted(100_000.0))
     few = poisson_arrivals(synthetic_profiles(6), 6, 4_000, seed=3)
     compiled, reference = episode(rule, config, few), episode(rule, replace(config, engine="simpy"), few)
     assert not np.isnan(compiled.completion_ms).any()

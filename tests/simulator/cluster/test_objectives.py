@@ -88,9 +88,11 @@ STEPS = Signal("steps", (0.0, 700.0, 1500.0), (100.0, 900.0, 0.0), 2500.0)
 FAULTS = Faults(executor_lifetime_ms=9000.0, executor_return_ms=900.0, task_failures=0.05, speculation=(0.5, 1.2))
 
 
-@pytest.mark.parametrize("faults", [Faults(), FAULTS], ids=["without faults", "with faults"])
-@pytest.mark.parametrize("idle_watts", [0.0, 40.0])
-@pytest.mark.parametrize("semantics", [PAPER, SPARK, replace(DECIMA_SIM, reward_short_jobs=True)])
+@cases(
+    "faults, idle_watts, semantics",
+    (Faults(), 0.0, PAPER), (FAULTS, 40.0, PAPER), (FAULTS, 0.0, SPARK),
+    (Faults(), 40.0, replace(DECIMA_SIM, reward_short_jobs=True)),
+)  # fmt: skip
 def test_rewards_for_carbon_add_up_to_the_emissions_in_both_engines(
     faults: Faults, idle_watts: float, semantics: Semantics
 ) -> None:
