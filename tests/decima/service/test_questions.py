@@ -65,7 +65,7 @@ FINISHED_FIRST = """
 from tests.decima.service.questions import main
 from tests.decima.service.test_questions import ask_of_finished_jobs
 ask_of_finished_jobs()
-main(1, 6, ["embedded-batch", "packing-tpch", "tpch-batch"])
+main(1, 3, ["embedded-batch", "packing-tpch", "tpch-batch"])
 """
 
 
@@ -95,7 +95,7 @@ def test_random_questions_are_decided_as_by_plain_python(checked: dict[str, str]
     compiled = child("-c", FINISHED_FIRST, **checked)
     assert compiled.returncode == 0, compiled.stderr[-2000:]
     assert len(compiled.stdout.splitlines()) == 3
-    assert compiled.stdout == decided(1, 6, "embedded-batch", "packing-tpch", "tpch-batch", NUMBA_DISABLE_JIT="1")
+    assert compiled.stdout == decided(1, 3, "embedded-batch", "packing-tpch", "tpch-batch", NUMBA_DISABLE_JIT="1")
 
 
 @settings(max_examples=15, deadline=None)

@@ -11,7 +11,7 @@ from simulator.cluster.config import EXACT, Knowledge
 
 #: Settings for random episodes. A few of them as plain Python show that the code is the same and measure coverage.
 MANY = settings(
-    max_examples=10 if numba.config.DISABLE_JIT else 25,
+    max_examples=10 if numba.config.DISABLE_JIT else 15,
     deadline=None,
     derandomize=True,
     phases=[Phase.explicit, Phase.generate, Phase.shrink],

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from simpy.events import Event
 
 from decima.schedulers import Fair
@@ -110,7 +110,7 @@ def check_noise(record: EpisodeRecord, since_ms: float, seed: int) -> None:
 
 
 @given(clusters(), job_sequences(), seeds, seeds)
-@settings(MANY, max_examples=20)
+@MANY
 def test_another_future_from_the_beginning_is_that_of_a_sequence_with_its_seed(
     config: ClusterConfig, sequence: JobSequence, seed: int, futures: int
 ) -> None:
@@ -126,7 +126,7 @@ def test_another_future_from_the_beginning_is_that_of_a_sequence_with_its_seed(
 
 
 @given(anywhere, job_sequences(), seeds, moments, st.none() | seeds)
-@settings(MANY, max_examples=20)
+@MANY
 def test_a_fork_without_the_log_goes_the_same_way(
     config: ClusterConfig, sequence: JobSequence, seed: int, moment: int, futures: int | None
 ) -> None:
