@@ -48,7 +48,7 @@ def test_single_jobs_take_as_long_as_in_the_published_simulator(
     recorded = reference(shared, "single_jobs_10_executors")
     config = ClusterConfig(num_executors=10, semantics=DECIMA_SIM)
     assert len(recorded["jobs"]) == 154
-    seeds = range(20)
+    seeds = range(10)
     off = {}
     for job in recorded["jobs"]:
         alone = (profile(job["size"], job["query"]),)
