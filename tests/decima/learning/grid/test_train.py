@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from decima.evaluation.grid import evaluate
 from decima.learning.grid import train as train_module
 from decima.learning.grid.config import DeepRMConfig
-from decima.learning.grid.rollout import GridEpisodes, roll_out, values_at
+from decima.learning.grid.rollout import GridEpisodes, roll_out
 from decima.learning.grid.train import CLONING_SEED, VALIDATION_SEED, GridTraining
 from decima.learning.metrics import GRID_METRICS
 from decima.policy.grid import VALIDATED, GridActor, GridView, build_actor, build_network, load_network, save_network
@@ -90,7 +90,7 @@ def choices_of(run: GridEpisodes) -> tuple[GridView, np.ndarray]:
 
 def chosen(values: np.ndarray, run: GridEpisodes) -> np.ndarray:
     """Return the values [S, N] at all choices."""
-    return np.concatenate(values_at(values, run.choices))
+    return np.array([values[step, episode] for step, view in enumerate(run.choices) for episode in view.episode])
 
 
 def scores_of(network: nn.Module, choices: GridView) -> Tensor:
