@@ -7,7 +7,7 @@ from tests.workloads.strategies import job_profiles, job_sequences
 from workloads.job import JobProfile
 
 #: Settings to find one example, without making it small.
-FAST = settings(phases=[Phase.generate], max_examples=500, database=None)
+FAST = settings(phases=[Phase.generate], max_examples=150, database=None)
 
 
 def is_triangle(job: JobProfile) -> bool:
