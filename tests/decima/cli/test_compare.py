@@ -291,10 +291,12 @@ class Slow(Greedy):
 
 #: The command, printing a line for each finished experiment.
 TALKATIVE = """
+import threading
 from decima.cli.main import main
 from decima.evaluation import comparison
+from decima.workers.processes import Processes
 
-run = comparison.run_comparisons
+run, start, first_finished = comparison.run_comparisons, Processes._start_if_worthwhile, threading.Event()
 
 def talk(comparisons, workers, on_step, *others):
     told = []
@@ -304,11 +306,16 @@ def talk(comparisons, workers, on_step, *others):
         if len(comparisons[0].finished) > len(told):
             told.append(None)
             print("finished", flush=True)
+            first_finished.set()
 
     run(comparisons, workers, step, *others)
 
+def start_later(pool, work):
+    first_finished.wait()  # or, where the machine is busy, another process might finish it while this one waits
+    start(pool, work)
+
 if __name__ == "__main__":
-    comparison.run_comparisons = talk
+    comparison.run_comparisons, Processes._start_if_worthwhile = talk, start_later
     main()
 """
 
@@ -334,7 +341,7 @@ def test_ctrl_c_and_sigterm_keep_the_experiments_that_have_finished(
         assert process.returncode == 130
         assert_group_ends(process.pid)
     *progress, line = stderr.splitlines()
-    assert all(each.startswith("Comparing: ") for each in progress)  # where the machine is busy
+    assert all(each.startswith(("Compiling", "Comparing: ")) for each in progress)  # where the machine is busy
     assert line == "decima: interrupted, 1 of 4 experiments finished"
     assert "1 of 4 experiments" in stdout
     document = json.loads((tmp_path / "r.json").read_text())
