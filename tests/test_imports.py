@@ -32,12 +32,12 @@ CHECKED = {"gymnasium", "numba", "numpy", "pydantic"}
 
 @cases(
     "command, needed, num_modules, num_lines",
-    ("--help", set(), 23, 3590),
+    ("--help", set(), 23, 3600),
     ("compare --help", {"gymnasium", "numpy", "pydantic"}, 31, 4550),
     ("train --help", set(), 10, 1330),
     ("schedulers", {"gymnasium", "numpy", "pydantic", "rich"}, 29, 3140),
     ("workload show", {"gymnasium", "numba", "numpy", "pydantic", "rich"}, 37, 5580),
-    ("compare --workers 1 --seeds 1 --jobs 2 --executors 4 --schedulers fair,decima", COMPARE, 95, 15_280),
+    ("compare --workers 1 --seeds 1 --jobs 2 --executors 4 --schedulers fair,decima", COMPARE, 97, 15_720),
     ("compare --checkpoint garbage.npz", COMPARE, 96, 15_770),
     ("explain --policy garbage.npz", CHECKED, 55, 8_580),
     ("train --set start=garbage.npz --set behaviour_cloning=null --out new", CHECKED, 53, 7_890),
