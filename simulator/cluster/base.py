@@ -246,7 +246,7 @@ class BaseCluster(ABC):
 
     def _end_of_log(self) -> dict[str, Any]:
         """Return the attributes of the record that both engines keep in the same way."""
-        log = {"end_ms": float(self.now_ms), "num_decisions": self._num_decisions}
+        log = {"end_ms": self.now_ms, "num_decisions": self._num_decisions}
         if not self.config.faults.active:
             return log
         from simulator.cluster.losses import log_of_losses
