@@ -269,26 +269,21 @@ def start_episodes(
     policy: PolicyConfig, conditions: Conditions, plans: Sequence[EpisodePlan]
 ) -> list[Episode]:
     """Start planned episodes; episodes with the same sequence seed share the job sequence."""
-    planned = {
-        key: _planned(conditions, *key) for key in {(plan.batch_jobs, plan.half_size) for plan in plans}
-    }
-    settings = [planned[plan.batch_jobs, plan.half_size] for plan in plans]
-    sequences = {
-        plan.sequence_seed: setting.sequence(plan.sequence_seed)
-        for plan, setting in zip(plans, settings, strict=True)
-    }
-    return [
-        Episode(
-            policy,
-            setting.cluster_of(plan.sequence_seed),
-            sequences[plan.sequence_seed],
-            plan.end_ms,
-            random_stream(plan.run_seed, RandomStream.POLICY, plan.iteration, plan.episode),
-            plan.share,
-            plan.start_ms,
+    planned: dict[tuple[int | None, bool], Conditions] = {}
+    sequences: dict[int, JobSequence] = {}
+    episodes = []
+    for plan in plans:
+        key, seed = (plan.batch_jobs, plan.half_size), plan.sequence_seed
+        if key not in planned:
+            planned[key] = _planned(conditions, *key)
+        if seed not in sequences:
+            sequences[seed] = planned[key].sequence(seed)
+        random = random_stream(plan.run_seed, RandomStream.POLICY, plan.iteration, plan.episode)
+        cluster = planned[key].cluster_of(seed)
+        episodes.append(
+            Episode(policy, cluster, sequences[seed], plan.end_ms, random, plan.share, plan.start_ms)
         )
-        for plan, setting in zip(plans, settings, strict=True)
-    ]
+    return episodes
 
 
 def _planned(conditions: Conditions, batch_jobs: int | None, half_size: bool) -> Conditions:
