@@ -284,7 +284,7 @@ def explain(settings: Section, source: object, metrics: Mapping[str, str]) -> No
 def run_training(
     train: Callable[[], TrainingResult[Config]], context: click.Context
 ) -> TrainingResult[Config]:
-    """Run a training, which shows its progress; Ctrl-C before the first iteration ends the program."""
+    """Run a training, which shows its progress; Ctrl-C before there is a policy ends the program."""
     from decima.learning.loop import CONFIG
 
     try:
@@ -292,7 +292,7 @@ def run_training(
     except KeyboardInterrupt:
         if not (context.params["out"] / CONFIG).exists():
             raise
-        end(f"interrupted before the first iteration; {_how_to_resume(context)}", INTERRUPTED)
+        end(f"interrupted before there was a policy; {_how_to_resume(context)}", INTERRUPTED)
 
 
 def _how_to_resume(context: click.Context) -> str:

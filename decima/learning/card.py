@@ -129,7 +129,13 @@ def _beginning(about: Mapping[str, Any]) -> list[str]:
 
         rule = present_rule(cloning.get("scheduler") or cloning["heuristic"])
         return [f"It began as a clone of {_code(rule)}."]
-    return [] if about.get(BEFORE) else ["It began with random weights, and learned from rewards alone."]
+    lines = [] if about.get(BEFORE) else ["It began with random weights, and learned from rewards alone."]
+    if restarts := about["config"].get("restarts"):
+        lines.append(
+            f"After {restarts['share']:.0%} of the iterations it was the best of {restarts['seeds']} trainings with "
+            "different seeds, on the validation set."
+        )
+    return lines
 
 
 def _curriculum(config: Mapping[str, Any]) -> list[str]:

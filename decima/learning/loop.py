@@ -129,6 +129,7 @@ class TrainingLoop(ABC, Generic[Config]):
         self._device, self._num_workers = check_device(device), check_workers(workers)
         self.config, self.out, self.command = config, Path(out), command
         self._checkpoint_file = self.out / CHECKPOINT
+        self._until = config.iterations
         self._reference: dict[str, Any] = {}
         self._best: Best | None = None
         self._curve: list[list[float]] = []
@@ -213,6 +214,13 @@ class TrainingLoop(ABC, Generic[Config]):
         """Return the data that workers need for all work items."""
         return None
 
+    def _begin(self) -> Sequence[Mapping[str, float]]:
+        """Continue from the first iterations of another training, see ``_continue_from``; return their metrics.
+
+        By default, the training has no other beginning. Called before the workers start, without a checkpoint.
+        """
+        return ()
+
     def state(self) -> dict[str, Any]:
         """Return a copy of the state for checkpoints, on the CPU."""
         return {
@@ -278,13 +286,17 @@ class TrainingLoop(ABC, Generic[Config]):
         return -math.inf if self._checkpoint is None else self._checkpoint.iteration
 
     def run(
-        self, on_iteration: Callable[[IterationReport], None] | None = None, on_progress: Progress = silent
+        self,
+        on_iteration: Callable[[IterationReport], None] | None = None,
+        on_progress: Progress = silent,
+        until: int | None = None,
     ) -> TrainingResult[Config]:
         """Train until the last iteration, or until Ctrl-C. Call it once; to continue, create an object with ``resume``.
 
         Args:
             on_iteration: called for the initial policy, and after each epoch of behaviour cloning and each iteration.
             on_progress: progress callback of all phases.
+            until: iteration after which to stop, by default the last one; schedules do not depend on it.
 
         Raises:
             KeyboardInterrupt: Ctrl-C before iteration 0 is validated; finished epochs are in the checkpoint.
@@ -298,6 +310,7 @@ class TrainingLoop(ABC, Generic[Config]):
         with folder_lock(self.out):
             if self._checkpoint_time_ns() != self._checkpoint_changed_ns:
                 raise TrainingError(f"{self.out}: another training has written into this folder meanwhile")
+            self._until = self.config.iterations if until is None else until
             new_paths = self._new_paths + missing_paths(self.out, CONFIG, METRICS_FILE, TENSORBOARD)
             try:
                 return self._run(on_iteration, on_progress)
@@ -311,6 +324,13 @@ class TrainingLoop(ABC, Generic[Config]):
     ) -> TrainingResult[Config]:
         """Train in the locked folder, see ``run``."""
         interrupted, self._progress = False, on_progress
+
+        def report(metrics: Mapping[str, float]) -> None:
+            if on_iteration is not None:
+                best_so_far = metrics.get("best_improvement", math.nan)
+                iteration, last = int(metrics["iteration"]), self.config.iterations
+                on_iteration(IterationReport(iteration, last, metrics, best_so_far))
+
         self._begun_s = time.process_time()
         with atomic_path(self.out / CONFIG) as path:
             comment = f"# {' '.join(self.command.split())}"
@@ -318,14 +338,15 @@ class TrainingLoop(ABC, Generic[Config]):
         keep_memory()
         with one_thread(), metrics_log(self.out, self.iteration, self.METRICS) as log:
             try:
+                if self._checkpoint is None:
+                    for metrics in self._begin():
+                        log(metrics)
+                        report(metrics)
                 with closing(self._iterations()) as iterations:
                     for metrics in iterations:
                         with uninterrupted():
                             self._finish(metrics, log)
-                        if on_iteration is not None:
-                            best_so_far = metrics.get("best_improvement", math.nan)
-                            iteration, last = int(metrics["iteration"]), self.config.iterations
-                            on_iteration(IterationReport(iteration, last, metrics, best_so_far))
+                        report(metrics)
             except KeyboardInterrupt:
                 if self.iteration < 0:
                     raise
@@ -353,11 +374,11 @@ class TrainingLoop(ABC, Generic[Config]):
 
     def _iterations(self) -> Generator[dict[str, float], None, None]:
         """Yield the metrics of each remaining epoch of behaviour cloning and each remaining iteration."""
-        cloning, last = self.config.behaviour_cloning, self.config.iterations
+        cloning, last = self.config.behaviour_cloning, self._until
         epochs = 0 if cloning is None else cloning.epochs
         with self.started():
             if self._checkpoint is None:
-                self._reference = self._run_heuristics()
+                self._reference = self._reference or self._run_heuristics()
                 yield self._measured(-epochs, {})
             done = int(self.iteration)
             if done < 0:
@@ -366,14 +387,14 @@ class TrainingLoop(ABC, Generic[Config]):
                     if done == 0:
                         del self.optimisers[CLONING]
                     yield self._measured(done, metrics)
-            self._progress(TRAINING, done, last)
+            self._progress(TRAINING, done, self.config.iterations)
             for iteration in range(done, last):
                 done = iteration + 1
                 yield self._measured(done, self.learn(iteration), self._is_validated(done))
-                self._progress(TRAINING, done, last)
+                self._progress(TRAINING, done, self.config.iterations)
 
     def _is_validated(self, iteration: int) -> bool:
-        return iteration % self.config.validation.every == 0 or iteration == self.config.iterations
+        return iteration % self.config.validation.every == 0 or iteration == self._until
 
     def _measured(
         self, iteration: int, metrics: Mapping[str, float], is_validated: bool = True
@@ -461,7 +482,11 @@ class TrainingLoop(ABC, Generic[Config]):
         """Restore the checkpoint of a run that is resumed."""
         from decima.learning.resume import restore
 
-        self._checkpoint = checkpoint = restore(self, path)
+        self._continue_from(restore(self, path))
+
+    def _continue_from(self, checkpoint: Checkpoint) -> None:
+        """Continue the results of a checkpoint, after the learner's state was restored."""
+        self._checkpoint = checkpoint
         self._reference, self._best = checkpoint.reference, checkpoint.best
         self._curve, self._cpu_before_s = checkpoint.curve, checkpoint.cpu_s
         self._before = checkpoint.before

@@ -35,6 +35,7 @@ __all__ = [
     "CLONING_OFFSET",
     "ENDS",
     "RUN_SEEDS",
+    "SEEDS",
     "SETTINGS",
     "SHUFFLE",
     "TRAINING",
@@ -70,6 +71,8 @@ __all__ = [
 #: First seed of the validation sequences, the same in all runs, so that runs can be compared. Evaluations use smaller
 #: seeds, training episodes use seeds above a billion.
 VALIDATION_SEEDS = 5_000_000
+#: Number of possible seeds of a run.
+SEEDS = 1_000_000
 #: Sequence seeds of a run start at (1 + seed of the run) * ``RUN_SEEDS``; behaviour cloning adds an offset.
 RUN_SEEDS = 1_000_000_000
 CLONING_OFFSET = 900_000_000
@@ -437,7 +440,7 @@ class RunConfig(Section):
 
     RENAMED: ClassVar[Mapping[str, str]] = {"imitation": "behaviour_cloning"}
 
-    seed: int = described(0, "seed of initial weights, jobs and choices", ge=0, lt=1_000_000)
+    seed: int = described(0, "seed of initial weights, jobs and choices", ge=0, lt=SEEDS)
     iterations: Count = described(300, "iterations, each with episodes and an update")
     start: str | None = described(
         None,

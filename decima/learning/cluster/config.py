@@ -87,6 +87,7 @@ class TrainingConfig(RunConfig):
     cluster: Annotated[ClusterConfig, Outside()] = ClusterConfig()
     workload: Annotated[sections.WorkloadSection, Outside()] = sections.WorkloadSection()
     settings: _Settings = None
+    restarts: sections.RestartsSection | None = None
     episodes: sections.EpisodesSection = sections.EpisodesSection()
     curriculum: sections.CurriculumSection | None = None
     returns: sections.ReturnsSection = sections.ReturnsSection()

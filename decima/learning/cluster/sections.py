@@ -42,7 +42,7 @@ from workloads.sources.workload_file import Workload
 
 __all__ = [
     "BaselineSection", "CloningSection", "CriticSection", "CurriculumSection",
-    "EpisodesSection", "PolicySection", "ReturnsSection", "UpdateSection",
+    "EpisodesSection", "PolicySection", "RestartsSection", "ReturnsSection", "UpdateSection",
     "ValidationSection", "WorkloadSection",
 ]  # fmt: skip
 
@@ -234,6 +234,35 @@ class EpisodesSection(Section):
         last = self.sequences if self.final_sequences is None else self.final_sequences
         growth = (last - self.sequences) * iteration * (iteration - 1)
         return self.sequences * iteration + growth // (2 * max(iterations - 1, 1))
+
+
+class RestartsSection(Section):
+    """Random restarts: trainings with different seeds run the first iterations, and the best one continues.
+
+    This is one round of successive halving (Jamieson and Talwalkar, 2016, "Non-stochastic best arm identification and
+    hyperparameter optimization").
+    """
+
+    seeds: int = described(
+        4,
+        "number of trainings, with different initial weights, jobs and choices: some stop exploring too early",
+        ge=2,
+        le=100,
+    )
+    share: float = described(
+        0.25,
+        "share of the training, at its beginning, after which the best of them on the validation set continues",
+        gt=0,
+        lt=1,
+    )
+
+    def iterations(self, iterations: int) -> int:
+        """Return the number of iterations of each of these trainings, at least 1, from that of the whole training."""
+        return max(1, round(self.share * iterations))
+
+    def seeds_of(self, seed: int) -> list[int]:
+        """Return the seeds of the trainings, evenly spaced among all seeds; the first is ``seed``."""
+        return [(seed + index * (settings.SEEDS // self.seeds)) % settings.SEEDS for index in range(self.seeds)]
 
 
 class CurriculumSection(Section):

@@ -145,7 +145,7 @@ def test_behaviour_cloning_is_shown_and_ctrl_c_in_it_says_how_to_resume(
     result = train(*words, "--out", "out")
     assert result.exit_code == 130
     assert result.stderr.splitlines()[-1] == (
-        "decima: interrupted before the first iteration; to resume: decima train --resume --out out"
+        "decima: interrupted before there was a policy; to resume: decima train --resume --out out"
     )
     succeeded(train("--resume", "--out", "out"))
     assert_same_run(tmp_path / "whole", tmp_path / "out")

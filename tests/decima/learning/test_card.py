@@ -68,6 +68,11 @@ def test_a_card_tells_curriculum_origin_and_training() -> None:
         "In the first 50% of the iterations, there were half of the executors and jobs.\n"
         "Training episodes ended early, at first after 500 s on average, at last after 5000 s."
     ) in policy_card("mine", {**ABOUT, "config": config})
+    restarted = {"restarts": {"seeds": 4, "share": 0.25}}
+    assert (
+        "learned from rewards alone.\n"
+        "After 25% of the iterations it was the best of 4 trainings with different seeds, on the validation set.\n"
+    ) in policy_card("mine", {**ABOUT, "config": restarted})
     cloned = {"behaviour_cloning": {"scheduler": "srpt"}}
     assert "It began as a clone of `srpt`." in policy_card("mine", {**ABOUT, "config": cloned})
     assert "Trained by `decima.train` in Python, seed 3:" in policy_card("mine", {**ABOUT, "command": ""})

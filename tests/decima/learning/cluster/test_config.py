@@ -195,6 +195,8 @@ def test_overrides_win_and_bad_files_are_refused(tmp_path: Path) -> None:
         ("settings: {}\nepisodes: {batches: 0.5}", "episodes.batches: has no effect beside settings"),
         ("settings: {}\nepisodes: {half_size: 0.5}", "episodes.half_size: has no effect beside settings"),
         ("returns: {relative: true}\ncluster: {reward: makespan}", "returns.relative: expected the reward jct"),
+        ("restarts: {seeds: 1}", "restarts.seeds: expected greater than or equal to 2, got 1"),
+        ("restarts: {share: 1}", "restarts.share: expected less than 1, got 1"),
         ("validation: {against: nobody}", "validation.against: unknown scheduler 'nobody'"),
         ("curriculum: {start: 5}\ncluster: {semantics: decima-sim}", "curriculum: no episode ends early"),
         ("start: tpch-batch\nbehaviour_cloning: {}", "start: expected behaviour_cloning=null beside it"),
