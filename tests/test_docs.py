@@ -42,7 +42,6 @@ FEW = {
     "reproduce fig18": "--seeds 1",
     "spark what-if": "--draws 2",
     "search.py": "iterations=1 behaviour_cloning=null episodes.sequences=1 validation.sequences=1",
-    "best_seed.py": "iterations=1 workload.jobs=2 episodes.sequences=1 validation.sequences=1",
     "deeprm train": "--set iterations=1 --set episodes.sets=2 --set validation.sets=2",
     "--allow-parts": "--seeds 1 --training 1 --processes 1 --jobs 5 --schedulers fair,decima",
     "decima train --config": "--processes 1 --set iterations=1 --set validation.sequences=1 "
@@ -68,7 +67,7 @@ LINES = {
 }
 OTHERS = [lines for each in PAGES if (lines := [line for line, page in LINES.items() if page == each])]
 #: What takes long even so: a training and several services, several trainings, a search; every recorded query.
-LONG = ("my-spark-jobs.json", "search.py", "best_seed.py", "reproduce fig18")
+LONG = ("my-spark-jobs.json", "search.py", "reproduce fig18")
 
 
 @pytest.fixture
