@@ -3,7 +3,7 @@
 The paper trains by REINFORCE, with 16 episodes of one job sequence, whose mean is the baseline, and with episodes that
 grow longer. Its Decima is 21 % (batches) and 29 % (streams) below weighted fair sharing with the best alpha. ``ppo``
 are the recipes ``batch`` and ``stream``: PPO with a critic and GAE, on four episodes of each of several sequences; the
-network's inputs have no units. Both start from random weights, and know no rule. PPO takes about 25 minutes of CPU time
+network's inputs have no units. Both start from random weights, and know no rule. PPO takes about 35 minutes of CPU time
 for batches and 90 for streams. Trainings with several seeds show how much a result depends on chance.
 """
 

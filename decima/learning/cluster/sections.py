@@ -262,7 +262,9 @@ class RestartsSection(Section):
 
     def seeds_of(self, seed: int) -> list[int]:
         """Return the seeds of the trainings, evenly spaced among all seeds; the first is ``seed``."""
-        return [(seed + index * (settings.SEEDS // self.seeds)) % settings.SEEDS for index in range(self.seeds)]
+        return [
+            (seed + index * (settings.SEEDS // self.seeds)) % settings.SEEDS for index in range(self.seeds)
+        ]
 
 
 class CurriculumSection(Section):

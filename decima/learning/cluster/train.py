@@ -49,7 +49,6 @@ from decima.learning.metrics import (
     objective_title,
     validation_metric,
 )
-from decima.learning.metrics_file import read_metrics
 from decima.policy.distribution import summarise
 from decima.policy.file_format import TRAINED_ON
 from decima.policy.policy import Policy
@@ -213,6 +212,7 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
         restarts = self.config.restarts
         if restarts is None:
             return ()
+        from decima.learning.metrics_file import read_metrics
 
         until = restarts.iterations(self.config.iterations)
 
