@@ -56,15 +56,8 @@ if TYPE_CHECKING:
     from decima.settings import RunConfig
 
 __all__ = [
-    "CARD",
-    "CHECKPOINT",
-    "CONFIG",
-    "POLICY",
-    "TrainingLoop",
-    "check_device",
-    "check_resumable",
-    "take_step",
-]
+    "CARD", "CHECKPOINT", "CONFIG", "POLICY", "TrainingLoop", "check_device", "check_resumable", "take_step",
+]  # fmt: skip
 
 CHECKPOINT, CONFIG, CARD = "checkpoint.pt", "config.yaml", "policy.md"
 #: Name of the optimiser of behaviour cloning, which is dropped after the last epoch.
@@ -214,11 +207,8 @@ class TrainingLoop(ABC, Generic[Config]):
         """Return the data that workers need for all work items."""
         return None
 
-    def _begin(self) -> Sequence[Mapping[str, float]]:
-        """Continue from the first iterations of another training, see ``_continue_from``; return their metrics.
-
-        By default, the training has no other beginning. Called before the workers start, without a checkpoint.
-        """
+    def _begin(self) -> Iterable[dict[str, float]]:
+        """Continue from other trainings if the settings say so, see ``continue_from``; return their metrics."""
         return ()
 
     def state(self) -> dict[str, Any]:
@@ -290,6 +280,7 @@ class TrainingLoop(ABC, Generic[Config]):
         on_iteration: Callable[[IterationReport], None] | None = None,
         on_progress: Progress = silent,
         until: int | None = None,
+        reference: Mapping[str, Any] | None = None,
     ) -> TrainingResult[Config]:
         """Train until the last iteration, or until Ctrl-C. Call it once; to continue, create an object with ``resume``.
 
@@ -297,6 +288,7 @@ class TrainingLoop(ABC, Generic[Config]):
             on_iteration: called for the initial policy, and after each epoch of behaviour cloning and each iteration.
             on_progress: progress callback of all phases.
             until: iteration after which to stop, by default the last one; schedules do not depend on it.
+            reference: results of the heuristics on the validation set if they are known, as in ``Checkpoint``.
 
         Raises:
             KeyboardInterrupt: Ctrl-C before iteration 0 is validated; finished epochs are in the checkpoint.
@@ -311,6 +303,7 @@ class TrainingLoop(ABC, Generic[Config]):
             if self._checkpoint_time_ns() != self._checkpoint_changed_ns:
                 raise TrainingError(f"{self.out}: another training has written into this folder meanwhile")
             self._until = self.config.iterations if until is None else until
+            self._reference = self._reference or dict(reference or {})
             new_paths = self._new_paths + missing_paths(self.out, CONFIG, METRICS_FILE, TENSORBOARD)
             try:
                 return self._run(on_iteration, on_progress)
@@ -324,13 +317,6 @@ class TrainingLoop(ABC, Generic[Config]):
     ) -> TrainingResult[Config]:
         """Train in the locked folder, see ``run``."""
         interrupted, self._progress = False, on_progress
-
-        def report(metrics: Mapping[str, float]) -> None:
-            if on_iteration is not None:
-                best_so_far = metrics.get("best_improvement", math.nan)
-                iteration, last = int(metrics["iteration"]), self.config.iterations
-                on_iteration(IterationReport(iteration, last, metrics, best_so_far))
-
         self._begun_s = time.process_time()
         with atomic_path(self.out / CONFIG) as path:
             comment = f"# {' '.join(self.command.split())}"
@@ -338,15 +324,14 @@ class TrainingLoop(ABC, Generic[Config]):
         keep_memory()
         with one_thread(), metrics_log(self.out, self.iteration, self.METRICS) as log:
             try:
-                if self._checkpoint is None:
-                    for metrics in self._begin():
-                        log(metrics)
-                        report(metrics)
                 with closing(self._iterations()) as iterations:
                     for metrics in iterations:
                         with uninterrupted():
                             self._finish(metrics, log)
-                        report(metrics)
+                        if on_iteration is not None:
+                            best_so_far = metrics.get("best_improvement", math.nan)
+                            iteration, last = int(metrics["iteration"]), self.config.iterations
+                            on_iteration(IterationReport(iteration, last, metrics, best_so_far))
             except KeyboardInterrupt:
                 if self.iteration < 0:
                     raise
@@ -376,6 +361,8 @@ class TrainingLoop(ABC, Generic[Config]):
         """Yield the metrics of each remaining epoch of behaviour cloning and each remaining iteration."""
         cloning, last = self.config.behaviour_cloning, self._until
         epochs = 0 if cloning is None else cloning.epochs
+        if self._checkpoint is None:
+            yield from self._begin()
         with self.started():
             if self._checkpoint is None:
                 self._reference = self._reference or self._run_heuristics()
@@ -419,8 +406,10 @@ class TrainingLoop(ABC, Generic[Config]):
         """Log an iteration, and save a checkpoint if one is due or the policy is the best so far."""
         iteration = int(metrics["iteration"])
         if self._best is not None:
-            metrics["best_improvement"] = self._best.improvement
+            metrics.setdefault("best_improvement", self._best.improvement)
         log(metrics)
+        if iteration <= self.iteration:  # of ``_begin``, after which there is a checkpoint
+            return
         self._checkpoint = Checkpoint(
             config=self.config.model_dump(mode="json"),
             iteration=iteration,
@@ -482,14 +471,15 @@ class TrainingLoop(ABC, Generic[Config]):
         """Restore the checkpoint of a run that is resumed."""
         from decima.learning.resume import restore
 
-        self._continue_from(restore(self, path))
+        self.continue_from(restore(self, path))
 
-    def _continue_from(self, checkpoint: Checkpoint) -> None:
-        """Continue the results of a checkpoint, after the learner's state was restored."""
+    def continue_from(self, checkpoint: Checkpoint) -> None:
+        """Continue with the results of a checkpoint, after ``restore`` of its learner."""
         self._checkpoint = checkpoint
         self._reference, self._best = checkpoint.reference, checkpoint.best
         self._curve, self._cpu_before_s = checkpoint.curve, checkpoint.cpu_s
         self._before = checkpoint.before
+        self._begun_s, self._elsewhere_s = time.process_time(), 0.0
 
 
 def take_step(

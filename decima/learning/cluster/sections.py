@@ -237,34 +237,10 @@ class EpisodesSection(Section):
 
 
 class RestartsSection(Section):
-    """Random restarts: trainings with different seeds run the first iterations, and the best one continues.
+    """Random restarts: trainings with different seeds begin, and the best one on the validation set continues."""
 
-    This is one round of successive halving (Jamieson and Talwalkar, 2016, "Non-stochastic best arm identification and
-    hyperparameter optimization").
-    """
-
-    seeds: int = described(
-        4,
-        "number of trainings, with different initial weights, jobs and choices: some stop exploring too early",
-        ge=2,
-        le=100,
-    )
-    share: float = described(
-        0.25,
-        "share of the training, at its beginning, after which the best of them on the validation set continues",
-        gt=0,
-        lt=1,
-    )
-
-    def iterations(self, iterations: int) -> int:
-        """Return the number of iterations of each of these trainings, at least 1, from that of the whole training."""
-        return max(1, round(self.share * iterations))
-
-    def seeds_of(self, seed: int) -> list[int]:
-        """Return the seeds of the trainings, evenly spaced among all seeds; the first is ``seed``."""
-        return [
-            (seed + index * (settings.SEEDS // self.seeds)) % settings.SEEDS for index in range(self.seeds)
-        ]
+    seeds: int = described(4, "number of trainings: some seeds stop exploring too early", ge=2, le=100)
+    share: float = described(0.25, "share of the training before the best one continues", gt=0, lt=1)
 
 
 class CurriculumSection(Section):

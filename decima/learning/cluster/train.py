@@ -9,9 +9,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean
@@ -42,7 +40,6 @@ from decima.learning.display import training_progress
 from decima.learning.loop import CONFIG, TrainingLoop, check_resumable
 from decima.learning.metrics import (
     CLUSTER_METRICS,
-    METRICS_FILE,
     IterationReport,
     TrainingResult,
     Validation,
@@ -56,7 +53,6 @@ from decima.policy.save import save_policy
 from decima.settings import (
     CLONING,
     SHUFFLE,
-    TRAINING,
     VALIDATION,
     Progress,
     TrainingError,
@@ -67,7 +63,6 @@ from workloads.custom import is_custom
 from workloads.errors import PolicyFileError
 
 if TYPE_CHECKING:
-    from decima.learning.checkpoint import Checkpoint
     from decima.learning.cluster.sections import UpdateSection
 
 __all__ = ["ClusterTraining", "train_policy"]
@@ -82,8 +77,6 @@ FEW = 4
 TOGETHER = 10
 #: Added to the standard deviation in the normalisation of advantages.
 TINY = 1e-9
-#: Name of the folder of the restarts.
-RESTARTS = "restarts"
 HEURISTICS = "heuristics on the validation sequences"
 
 
@@ -207,44 +200,12 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
             network.load_state_dict(policy.state_dict())
         return read_about(start)
 
-    def _begin(self) -> Sequence[Mapping[str, float]]:
-        """Run the restarts, each in its own folder, and continue from the best; see ``TrainingLoop._begin``."""
-        restarts = self.config.restarts
-        if restarts is None:
-            return ()
-        from decima.learning.metrics_file import read_metrics
+    def _begin(self) -> Iterator[dict[str, float]]:
+        if self.config.restarts is not None:
+            from decima.learning.cluster.restarts import begin
 
-        until = restarts.iterations(self.config.iterations)
-
-        def show(number: int, phase: str, done: int, total: int) -> None:
-            if phase == TRAINING:
-                phase, total = f"training {number} of {restarts.seeds}", until
-            self._progress(phase, done, total)
-
-        runs: list[tuple[TrainingResult[TrainingConfig], Checkpoint]] = []
-        for index, seed in enumerate(restarts.seeds_of(self.config.seed)):
-            training = ClusterTraining(
-                self.config.model_copy(update={"seed": seed, "restarts": None}),
-                self.out / RESTARTS / str(index),
-                resume=True,
-                device=self._device,
-                workers=self._num_workers,
-                command=self.command and f"{self.command} --set restarts=null --set seed={seed}",
-            )
-            # All have the same validation sequences.
-            training._reference = training._reference or self._reference
-            result = training.run(on_progress=partial(show, index + 1), until=until)
-            if result.interrupted:
-                raise KeyboardInterrupt
-            assert training._checkpoint is not None
-            self._reference = training._reference
-            runs.append((result, training._checkpoint))
-        best, checkpoint = max(runs, key=lambda run: run[0].improvement)
-        cpu_s = sum(result.cpu_s for result, _ in runs)
-        self.restore(checkpoint.learner)
-        self._continue_from(replace(checkpoint, config=self.config.model_dump(mode="json"), cpu_s=cpu_s))
-        self._begun_s, self._elsewhere_s = time.process_time(), 0.0
-        return read_metrics(best.policy_file.with_name(METRICS_FILE))
+            make = partial(ClusterTraining, resume=True, device=self._device, workers=self._num_workers)
+            yield from begin(self, make, self._progress)
 
     def _run_heuristics(self) -> dict[str, Any]:
         seeds, progress = self.config.validation_seeds, partial(self._progress, HEURISTICS)

@@ -8,6 +8,7 @@ from hypothesis import given, strategies as st
 
 from decima.learning import IterationReport
 from decima.learning.cluster.config import TrainingConfig
+from decima.learning.cluster.restarts import iterations_of, seeds_of
 from decima.learning.cluster.sections import RestartsSection
 from decima.learning.resume import load_checkpoint
 from decima.settings import SEEDS
@@ -34,7 +35,7 @@ def test_the_best_restart_continues(runs: Runs) -> None:
     checkpoints = [load_checkpoint(runs.path(folder)) for folder in folders]
     assert [checkpoint.iteration for checkpoint in checkpoints] == [1, 1, 1]
     seeds = [checkpoint.config["seed"] for checkpoint in checkpoints]
-    assert seeds == RestartsSection(seeds=3).seeds_of(2)
+    assert seeds == seeds_of(RestartsSection(seeds=3), 2)
     best = max(checkpoints, key=lambda checkpoint: checkpoint.best.improvement)  # type: ignore[union-attr]
     assert len({checkpoint.best.improvement for checkpoint in checkpoints}) == 3  # type: ignore[union-attr]
     whole = load_checkpoint(runs.path("out"))
@@ -77,12 +78,12 @@ def test_the_heuristics_run_once(runs: Runs) -> None:
 
 @pytest.mark.parametrize(("share", "iterations", "each"), [(0.25, 400, 100), (0.25, 3, 1), (0.9, 10, 9)])
 def test_the_iterations_of_each_restart(share: float, iterations: int, each: int) -> None:
-    assert RestartsSection(share=share).iterations(iterations) == each
+    assert iterations_of(RestartsSection(share=share), iterations) == each
 
 
 @given(st.integers(0, SEEDS - 1), st.integers(2, 100))
 def test_seeds_differ(seed: int, count: int) -> None:
-    seeds = RestartsSection(seeds=count).seeds_of(seed)
+    seeds = seeds_of(RestartsSection(seeds=count), seed)
     assert seeds[0] == seed
     assert len(set(seeds)) == count
     assert all(0 <= each < SEEDS for each in seeds)
