@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from math import inf
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from decima.learning.loop import CHECKPOINT
 from decima.learning.metrics import METRICS_FILE
 from decima.learning.metrics_file import read_metrics
 from decima.learning.resume import load_checkpoint
-from decima.settings import SEEDS, TRAINING, Progress
+from decima.settings import SEEDS, TRAINING, DivergedError, Progress
 
 if TYPE_CHECKING:
-    from decima.learning.checkpoint import Checkpoint
     from decima.learning.cluster.sections import RestartsSection
     from decima.learning.cluster.train import ClusterTraining
 
@@ -44,6 +43,8 @@ def begin(
 ) -> list[dict[str, float]]:
     """Run the restarts of a training, each in its own folder, and continue the training from the best one.
 
+    A restart that diverges is out.
+
     Args:
         make: makes a training from settings, folder and command; it continues a training that is there already.
 
@@ -51,6 +52,7 @@ def begin(
         Metrics of the iterations of the best one.
 
     Raises:
+        DivergedError: all restarts diverge.
         KeyboardInterrupt: Ctrl-C; the restarts keep their checkpoints.
     """
     config, restarts = training.config, training.config.restarts
@@ -62,20 +64,28 @@ def begin(
             phase, total = f"training {number} of {restarts.seeds}", until
         progress(phase, done, total)
 
-    checkpoints: list[Checkpoint] = []
-    folders = [training.out / RESTARTS / str(index) for index in range(restarts.seeds)]
-    for number, (folder, seed) in enumerate(zip(folders, seeds_of(restarts, config.seed), strict=True), 1):
+    reference: dict[str, Any] | None = None
+    improvements: dict[Path, float] = {}
+    cpu_s = 0.0
+    for number, seed in enumerate(seeds_of(restarts, config.seed), 1):
+        folder = training.out / RESTARTS / str(number - 1)
         own = config.model_copy(update={"seed": seed, "restarts": None})
         command = training.command and f"{training.command} --set restarts=null --set seed={seed}"
-        # All have the same validation sequences.
-        reference = checkpoints[0].reference if checkpoints else None
         restart = make(own, folder, command=command)
-        if restart.run(on_progress=partial(show, number), until=until, reference=reference).interrupted:
-            raise KeyboardInterrupt
-        checkpoints.append(load_checkpoint(folder / CHECKPOINT))
-    improvements = [-inf if each.best is None else each.best.improvement for each in checkpoints]
-    best = improvements.index(max(improvements))
-    training.restore(checkpoints[best].learner)
-    cpu_s = sum(each.cpu_s for each in checkpoints)
-    training.continue_from(replace(checkpoints[best], config=config.model_dump(mode="json"), cpu_s=cpu_s))
-    return read_metrics(folders[best] / METRICS_FILE)
+        try:
+            result = restart.run(on_progress=partial(show, number), until=until, reference=reference)
+        except DivergedError:
+            if number == restarts.seeds and not improvements:
+                raise
+        else:
+            if result.interrupted:
+                raise KeyboardInterrupt
+            improvements[folder] = result.improvement
+            # All have the same validation sequences.
+            reference = load_checkpoint(folder / CHECKPOINT).reference
+        cpu_s += restart.cpu_s
+    best = max(improvements, key=improvements.__getitem__)
+    checkpoint = load_checkpoint(best / CHECKPOINT)
+    training.restore(checkpoint.learner)
+    training.continue_from(replace(checkpoint, config=config.model_dump(mode="json"), cpu_s=cpu_s))
+    return read_metrics(best / METRICS_FILE)

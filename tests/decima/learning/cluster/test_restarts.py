@@ -10,9 +10,11 @@ from decima.learning import IterationReport
 from decima.learning.cluster.config import TrainingConfig
 from decima.learning.cluster.restarts import iterations_of, seeds_of
 from decima.learning.cluster.sections import RestartsSection
+from decima.learning.cluster.train import ClusterTraining
 from decima.learning.resume import load_checkpoint
-from decima.settings import SEEDS
+from decima.settings import SEEDS, DivergedError
 from tests.decima.learning.examples import Runs
+from workloads.errors import NotFiniteError
 
 #: Few iterations, each with a validation.
 SHORT: dict[str, Any] = {"iterations": 3, "validation": {"every": 1}, "checkpoint_every": 1}
@@ -68,6 +70,29 @@ def test_an_interrupted_restart_resumes(number: int, iteration: int, runs: Runs)
     assert not runs.path().exists()
     runs.train(config, resume=True)
     runs.assert_same("whole", "out")
+
+
+def diverging(seeds: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let trainings with these seeds diverge in their first iteration."""
+    learn = ClusterTraining.learn
+
+    def learn_or_diverge(training: ClusterTraining, iteration: int) -> dict[str, float]:
+        if training.config.seed in seeds:
+            raise NotFiniteError("the loss is nan")
+        return learn(training, iteration)
+
+    monkeypatch.setattr(ClusterTraining, "learn", learn_or_diverge)
+
+
+def test_a_restart_that_diverges_is_out(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = restarted(runs)
+    seeds = seeds_of(RestartsSection(seeds=3), config.seed)
+    diverging(seeds[1:], monkeypatch)
+    runs.train(config, "out")
+    assert load_checkpoint(runs.path("out")).curve[:2] == load_checkpoint(runs.path("out/restarts/0")).curve
+    diverging(seeds, monkeypatch)
+    with pytest.raises(DivergedError, match="iteration 1: the loss is nan"):
+        runs.train(config, "none")
 
 
 def test_the_heuristics_run_once(runs: Runs) -> None:
