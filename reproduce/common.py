@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 import decima
 from decima.evaluation.metrics import METRICS, Interval, ci95
 from decima.show.style import draw_bars, legend_beside, new_axes, save_figure
+from workloads import JobProfile
 
 FOLDER = Path(__file__).parent
 #: Folders of the published results and of their pictures.
@@ -146,6 +147,11 @@ def stream_settings(interval: float) -> list[str]:
         f"returns.horizon={400 * interval / 19:.6g}",
         f"critic.gae_horizon={60 * interval / 19:.6g}",
     ]
+
+
+def pick(profiles: Sequence[JobProfile], chosen: NDArray[np.bool_]) -> tuple[JobProfile, ...]:
+    """Return the profiles that are chosen, bool [profiles]."""
+    return tuple(profile for profile, is_chosen in zip(profiles, chosen.tolist(), strict=True) if is_chosen)
 
 
 def change(runs: pd.DataFrame, scheduler: str, other: str) -> str:

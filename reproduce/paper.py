@@ -4,7 +4,8 @@ The paper trains by REINFORCE, with 16 episodes of one job sequence, whose mean 
 grow longer. Its Decima is 21 % (batches) and 29 % (streams) below weighted fair sharing with the best alpha. ``ppo``
 are the recipes ``batch`` and ``stream``: PPO with a critic and GAE, on four episodes of each of several sequences; the
 network's inputs have no units. Both start from random weights, and know no rule. PPO takes about 35 minutes of CPU time
-for batches and 90 for streams. Trainings with several seeds show how much a result depends on chance.
+for batches and 90 for streams. Trainings with several seeds show how much a result depends on chance. ``embedded`` are
+batches of the TPC-H jobs that ship with this project.
 """
 
 from __future__ import annotations
@@ -26,18 +27,16 @@ GAIN = {"batches": 0.21, "streams": 0.29}
 ARRIVALS = {
     "batches": {"jobs": 20, "seeds": 30},
     "streams": {"jobs": 200, "seeds": 10, "arrivals": "poisson", "interval": 25.0},
+    "embedded": {"jobs": 20, "seeds": 30},
 }
-#: Kind of arrivals -> changes of the recipe ``paper``, which is for streams.
-PAPER = {
-    "batches": [
-        "workload.arrivals=batch",
-        "workload.jobs=20",
-        "curriculum=null",
-        "returns.kind=total",
-        "update.entropy_start=0.01",
-    ],
-    "streams": [],
-}
+#: Changes of the recipe ``paper``, which is for streams, for batches.
+IN_BATCHES = [
+    "workload.arrivals=batch",
+    "workload.jobs=20",
+    "curriculum=null",
+    "returns.kind=total",
+    "update.entropy_start=0.01",
+]
 
 
 def run(
@@ -57,7 +56,7 @@ def run(
     Args:
         workload: tpch, a workload file, or the folder of the published TPC-H profiles.
         executors: Executors of the cluster.
-        arrivals: batches or streams.
+        arrivals: batches, streams or embedded.
         iterations: Iterations of the paper's training.
         ppo_iterations: Iterations of PPO; by default those of the recipes.
         seed: Seed of the first job sequence of the comparison.
@@ -67,9 +66,10 @@ def run(
     """
     tables, curves, rows = {}, {}, []
     for name in arrivals:
-        recipe = "batch" if name == "batches" else "stream"
+        recipe, changes = ("stream", []) if name == "streams" else ("batch", IN_BATCHES)
+        jobs = "tpch" if name == "embedded" else workload
         shorter = [] if ppo_iterations is None else [f"iterations={ppo_iterations}"]
-        trainings = [("paper", "paper", [*PAPER[name], f"iterations={iterations}"], training_seeds[0])]
+        trainings = [("paper", "paper", [*changes, f"iterations={iterations}"], training_seeds[0])]
         trainings += [("ppo", recipe, shorter, training_seed) for training_seed in training_seeds]
         schedulers = {rule: rule for rule in ("fair", TUNED, "srpt", "srpt-tuned")}
         labels = []
@@ -78,13 +78,14 @@ def run(
             labels.append(training if first else f"{training}, seed {training_seed}")
             every = [f"cluster.executors={executors}", f"seed={training_seed}"]
             folder = policies / f"{training}-{name}-{training_seed}"
-            schedulers[labels[-1]] = train(folder, config, [*every, *settings], workload, workers)
+            schedulers[labels[-1]] = train(folder, config, [*every, *settings], jobs, workers)
             curves[name, labels[-1]] = pd.read_json(folder / "metrics.jsonl", lines=True)
         runs = decima.compare(
-            schedulers, workload=workload, executors=executors, seed=seed, workers=workers, **ARRIVALS[name]
+            schedulers, workload=jobs, executors=executors, seed=seed, workers=workers, **ARRIVALS[name]
         )
         table = decima.summary_table(runs, TUNED)
-        table["paper"] = table["scheduler"].map({"paper": f"-{GAIN[name]:.0%}"})
+        if name in GAIN:
+            table["paper"] = table["scheduler"].map({"paper": f"-{GAIN[name]:.0%}"})
         tables[name] = table
         for label, (training, _, _, training_seed) in zip(labels, trainings, strict=True):
             gain = paired(runs, label, "srpt-tuned")
@@ -120,9 +121,11 @@ def plot(curves: dict[tuple[str, str], pd.DataFrame]) -> Figure:
             if arrivals == name:
                 measured = rows.dropna(subset="improvement")
                 axes.plot(measured["cpu_s"] / 60, 100 * measured["improvement"], label=training)
-        axes.axhline(100 * GAIN[name], color=GREY, linestyle=":", label="the paper's Decima")
+        if name in GAIN:
+            axes.axhline(100 * GAIN[name], color=GREY, linestyle=":", label="the paper's Decima")
         axes.axhline(0, color=GREY, linestyle="-", linewidth=0.8)
         ylabel = "Shorter than tuned weighted fair (%)"
         finish_axes(axes, title=name.capitalize(), xlabel="CPU time (minutes)", ylabel=ylabel, ylim=(-50, 35))
-    panels[-1].legend(**LEGEND, loc="upper left", bbox_to_anchor=(1, 1))
+    handles, labels = panels[0].get_legend_handles_labels()
+    panels[-1].legend(handles, labels, **LEGEND, loc="upper left", bbox_to_anchor=(1, 1))
     return figure

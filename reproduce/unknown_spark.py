@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 import decima
-from reproduce.common import Result
+from reproduce.common import Result, pick
 from reproduce.spark.live import LiveSparkError, live_spark, serving
 from reproduce.spark.sleeping import SparkSetting, check_pyspark, sleeping_history, sleeping_jobs
 from simulator.cluster.predictor import template_keys, templates
-from workloads import JobProfile
 from workloads.spark.recorder.cluster import free_port
 
 FAIR, TYPICAL, FOREST = "Spark FAIR", "decima, typical times", "decima, forest"
@@ -96,11 +93,6 @@ def run(
         values={"load average": f"{loads.min():.1f} to {loads.max():.1f}"},
         formats={"batch": "", **{f"vs {way}": "+.1%" for way in (FAIR, TYPICAL)}},
     )
-
-
-def pick(profiles: Sequence[JobProfile], chosen: NDArray[np.bool_]) -> list[JobProfile]:
-    """Return the profiles that are chosen, bool [profiles]."""
-    return [profile for profile, is_chosen in zip(profiles, chosen.tolist(), strict=True) if is_chosen]
 
 
 def wait_for_driver(log: Path) -> None:

@@ -51,7 +51,8 @@ class Distribution(BaseModel):
         delay_tasks: moving delay divided by the job's mean task duration.
         jobs: number of jobs of a batch; None if there are only streams.
         load: offered load of a stream; None if there are only batches.
-        job_error, stage_error, task_count_error, unknown: errors of estimates, see ``Knowledge``; 0 if exact.
+        job_error, stage_error, task_count_error: errors of estimates, see ``Knowledge``; 0 if exact.
+        unknown: share of jobs without history that the estimator does not predict; they have typical task times.
         losses_per_hour: losses of an executor per hour; 0 without faults.
         task_failures: share of task attempts that fail.
         straggling: mean time added by stragglers, as a share of the task time.
@@ -75,7 +76,7 @@ class Distribution(BaseModel):
     job_error: Spread = Field(Spread(0, 0, 0), title="error of job estimates")
     stage_error: Spread = Field(Spread(0, 0, 0), title="error of stage estimates")
     task_count_error: Spread = Field(Spread(0, 0, 0), title="error of task counts")
-    unknown: Spread = Field(Spread(0, 0, 0), title="jobs without history")
+    unknown: Spread = Field(Spread(0, 0, 0), title="jobs with typical task times")
     losses_per_hour: Spread = Field(Spread(0, 0, 0), title="losses of an executor, per hour")
     task_failures: Spread = Field(Spread(0, 0, 0), title="runs that fail")
     straggling: Spread = Field(Spread(0, 0, 0), title="time added by stragglers")
@@ -137,7 +138,8 @@ def summarise(samples: Iterable[tuple[ClusterConfig, JobSequence]]) -> Distribut
         delay_tasks=_spread(delay_ms / np.maximum(task_ms, 1.0)),  # clocks have a resolution of 1 ms
         jobs=_spread(batches) if batches else None,
         load=_spread(streams) if streams else None,
-        **{name: _spread([getattr(cluster.knowledge, name) for cluster, _ in met]) for name in ERRORS},
+        **{name: _spread([getattr(cluster.knowledge, name) for cluster, _ in met]) for name in ERRORS[:-1]},
+        unknown=_spread([_with_typical_times(cluster, sequence) for cluster, sequence in met]),
         losses_per_hour=_spread([3_600_000 / cluster.faults.executor_lifetime_ms for cluster, _ in met]),
         task_failures=_spread([cluster.faults.task_failures for cluster, _ in met]),
         straggling=_spread(
@@ -161,6 +163,15 @@ def _as_schedulers_see(sequence: JobSequence, cluster: ClusterConfig) -> JobSequ
     from simulator.cluster.known import known_sequence  # estimates each job alone
 
     return known_sequence(sequence, cluster)
+
+
+def _with_typical_times(cluster: ClusterConfig, sequence: JobSequence) -> float:
+    share = cluster.knowledge.unknown
+    if share > 0:
+        from simulator.cluster.estimates import share_unpredicted
+
+        share *= share_unpredicted(sequence, cluster.knowledge.estimator)
+    return share
 
 
 def _load(cluster: ClusterConfig, sequence: JobSequence) -> float | None:

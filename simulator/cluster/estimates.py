@@ -172,6 +172,14 @@ def predictor_for(
     return predictor_of(profiles, also_dag_only)
 
 
+def share_unpredicted(sequence: JobSequence, estimator: str | FittedEstimator) -> float:
+    """Return the share of the jobs that have typical task times if they are without history, see ``Knowledge``."""
+    predictor = predictor_for(estimator, sequence.library)
+    if predictor is None:
+        return 1.0
+    return float(np.mean([predictor.predict(profile) is None for profile in sequence.profiles]))
+
+
 def has_plan(profile: JobProfile) -> bool:
     """Return whether bytes or operators of any stage are known."""
     return any(stage.operators or stage.input_bytes is not None for stage in profile.stages)

@@ -17,7 +17,9 @@ from decima.settings import TrainingError
 from reproduce import common, fig11b, fig12, table3
 from reproduce.common import Result, over_time
 from simulator import ClusterConfig, ExecutorClass, run_episode
+from simulator.cluster.estimator_file import read_estimator
 from simulator.cluster.metrics import EpisodeMetrics
+from simulator.cluster.predictor import template_keys
 from tests.cases import cases
 from tests.simulator.cluster.build import job, jobs, stage
 from workloads import WorkloadError, poisson_arrivals
@@ -57,7 +59,7 @@ def trainings(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)))
         return "fair"
 
-    for name in ("fig13", "fig14", "fig15a", "fig21", "fig22", "paper", "table2", "table3"):
+    for name in ("fig13", "fig14", "fig15a", "fig21", "fig22", "paper", "table2", "table3", "unseen"):
         monkeypatch.setattr(figure(name), "train", train)
     return configs
 
@@ -184,16 +186,17 @@ def test_the_training_of_the_paper_knows_no_rule(
     module = figure("paper")
     few = {"jobs": 2, "seeds": 2}
     monkeypatch.setattr(module, "ARRIVALS", {name: setting | few for name, setting in module.ARRIVALS.items()})
-    result = module.run(
-        workload="synthetic", executors=5, policies=tmp_path, iterations=3, ppo_iterations=2, training_seeds=(0, 4)
-    )
-    for name in ("batches", "streams"):
+    options = {"workload": "synthetic", "executors": 5, "iterations": 3, "ppo_iterations": 2, "policies": tmp_path}
+    kinds = ("batches", "streams", "embedded")
+    result = module.run(arrivals=kinds, training_seeds=(0, 4), **options)
+    for name in kinds:
         schedulers = ["fair", TUNED, "srpt", "srpt-tuned", "paper", "ppo", "ppo, seed 4"]
         assert result.tables[name]["scheduler"].tolist() == schedulers
-    names = ["paper-batches-0", "ppo-batches-0", "ppo-batches-4", "paper-streams-0", "ppo-streams-0", "ppo-streams-4"]
-    assert list(trainings) == names
-    assert [config.iterations for config in trainings.values()] == [3, 2, 2] * 2
-    assert [config.seed for config in trainings.values()] == [0, 0, 4] * 2
+    assert list(trainings) == [
+        f"{name}-{kind}-{seed}" for kind in kinds for name, seed in (("paper", 0), ("ppo", 0), ("ppo", 4))
+    ]
+    assert [config.iterations for config in trainings.values()] == [3, 2, 2] * 3
+    assert [config.seed for config in trainings.values()] == [0, 0, 4] * 3
     for config in trainings.values():
         assert config.behaviour_cloning is None
     values = result._asdict()["values"]
@@ -204,7 +207,43 @@ def test_the_training_of_the_paper_knows_no_rule(
     # Both trainings give the same policy here: the interval is that over trainings, not over sequences.
     assert values["ppo vs srpt-tuned, streams"].endswith(" ± 0.0%")
     assert not values["paper vs srpt-tuned, streams"].endswith(" ± 0.0%")
-    assert len(result.pictures["paper"].axes) == 2
+    assert len(result.pictures["paper"].axes) == 3
+    assert "paper" not in result.tables["embedded"], "the paper has other jobs"
+    embedded, others = (result.tables[kind]["mean_jct_s"].iloc[0] for kind in ("embedded", "batches"))
+    assert embedded != others
+
+
+def test_networks_and_estimators_have_not_seen_the_queries_of_their_fold(
+    trainings: dict[str, Any], tmp_path: Path
+) -> None:
+    result = figure("unseen").run(executors=5, batch_jobs=2, stream_jobs=2, seeds=2, iterations=3, policies=tmp_path)
+    assert list(result.tables) == ["batches", "streams", "folds"]
+    assert list(trainings) == ["training-0", "training-1", "training-2"]
+    assert {config.iterations for config in trainings.values()} == {3}
+    everything = decima.open_workload("tpch").profiles
+    found = []
+    for index in range(3):
+        unseen, seen = (
+            decima.open_workload(str(tmp_path / "unseen" / f"{name}-{index}.json.gz")).profiles
+            for name in ("fold", "others")
+        )
+        for of_names, of_dags in (map(set, zip(*map(template_keys, unseen), strict=True)),):
+            for name, dag in map(template_keys, seen):
+                assert name not in of_names
+                assert dag not in of_dags, "nor another query of the same DAG"
+        assert read_estimator(tmp_path / "unseen" / f"estimator-{index}.npz").jobs == len(seen)
+        assert len(unseen) + len(seen) == len(everything)
+        found += [job.name for job in unseen]
+    assert sorted(found) == sorted(job.name for job in everything)
+    table = result.tables["batches"].set_index(["task times", "fold"])
+    assert table.index.tolist() == [(known, fold) for known in ("forest", "exact") for fold in ("0", "1", "2", "all")]
+    network = table["network"].loc["exact"]
+    assert network["all"] == pytest.approx(network[["0", "1", "2"]].mean())
+
+
+def test_each_fold_needs_a_query() -> None:
+    with pytest.raises(WorkloadError, match="22 queries: expected at least 23, one for each fold"):
+        figure("unseen").run(folds=23)
 
 
 @pytest.mark.usefixtures("trainings")

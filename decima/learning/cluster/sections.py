@@ -111,22 +111,12 @@ class PolicySection(Section):
     @field_validator("overrides")
     @classmethod
     def _check(cls, overrides: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        try:
-            _ = _policy(info.data.get("preset", "shortcut"), overrides).layers
-        except ValidationError as error:
-            from workloads.validation import first_error
-
-            raise ValueError(first_error(error)) from None
+        _policy(info.data.get("preset", "shortcut"), overrides)
         return overrides
 
     @model_validator(mode="after")
     def _check_parts(self) -> PolicySection:
-        try:
-            policy = self.build()
-        except ValidationError as error:
-            from workloads.validation import first_error
-
-            raise ValueError(first_error(error)) from None
+        policy = self.build()
         if policy.has_custom_parts:
             from decima.policy.parts import check_part, custom_parts
 
@@ -137,17 +127,19 @@ class PolicySection(Section):
     def build(self) -> PolicyConfig:
         """Return the configuration of the policy network."""
         shape = _policy(self.preset, self.overrides)
-        if self.stage_features is None and self.job_features is None:
-            return shape
-        more = {
-            "stage_features": [*shape.stage_features, *(self.stage_features or ())],
-            "job_features": [*shape.job_features, *(self.job_features or ())],
-        }
-        return PolicyConfig.model_validate(shape.model_dump() | more)
+        stage_features = [*shape.stage_features, *(self.stage_features or ())]
+        job_features = [*shape.job_features, *(self.job_features or ())]
+        more = {"stage_features": stage_features, "job_features": job_features}
+        return _policy(self.preset, self.overrides | more)
 
 
 def _policy(preset: str, overrides: dict[str, Any]) -> PolicyConfig:
-    return PolicyConfig.model_validate({**PRESETS[preset].model_dump(), **overrides})
+    try:
+        return PolicyConfig.model_validate(PRESETS[preset].model_dump() | overrides)
+    except ValidationError as error:
+        from workloads.validation import first_error
+
+        raise ValueError(first_error(error)) from None
 
 
 _Interval = Annotated[Number, Field(gt=0, le=LONGEST_MS)]

@@ -119,12 +119,15 @@ def test_every_policy_that_ships_says_what_it_was_trained_on(name: str) -> None:
 
 #: Specialist, the workload and setting of its training, and small changes of the setting.
 SPECIALISTS: list[tuple[str, str, dict[str, Any], list[dict[str, Any]]]] = [
-    ("embedded-batch", "embedded", {}, [{"executors": 40}, {"jobs": 25}, {"delay_s": 1.6}]),
-    ("tpch-batch", "published", {}, [{"executors": 40}, {"jobs": 25}, {"delay_s": 1.6}]),
     (
-        *("embedded-errors", "embedded", {"errors": {"job_error": 1.0}}),
-        [{"errors": {"stage_error": 2.0}}, {"errors": {"unknown": 0.2}}],
+        *("embedded-batch", "embedded", {}),
+        [{"executors": 40}, {"jobs": 25}, {"delay_s": 1.6}, {"errors": {"unknown": 1.0}}],
     ),
+    (
+        *("tpch-batch", "published", {}),
+        [{"executors": 40}, {"jobs": 25}, {"delay_s": 1.6}, {"errors": {"unknown": 0.3}}],
+    ),
+    ("embedded-errors", "embedded", {"errors": {"job_error": 1.0}}, [{"errors": {"stage_error": 2.0}}]),
     (
         *("embedded-stream", "embedded", {"jobs": 60, "every_s": 4.0}),
         [{"executors": 45}, {"every_s": 4.8}, {"delay_s": 1.6}, {"jobs": 200}],
@@ -150,9 +153,19 @@ def test_a_specialist_is_meant_where_all_is_as_in_its_training(
     "changed",
     {"executors": 100}, {"executors": 25}, {"jobs": 5}, {"jobs": 100}, {"delay_s": 0}, {"every_s": 1.5},
     {"every_s": 10}, {"jobs": 60, "every_s": 4.0, "errors": {"job_error": 1.0}},
+    {"errors": {"unknown": 0.3, "estimator": "typical"}}, {"errors": {"unknown": 0.3, "job_error": 1.0}},
+    {"jobs": 60, "every_s": 4.0, "errors": {"unknown": 0.3}},
 )  # fmt: skip
 def test_a_specialist_is_not_meant_elsewhere(changed: dict[str, Any]) -> None:
     assert best_fit(here(**changed)) is None
+
+
+def test_predicted_jobs_are_in_distribution_and_typical_ones_are_not() -> None:
+    assert misfits("embedded-batch", here(errors={"unknown": 1.0})) == []
+    typical = here(errors={"unknown": 0.3, "estimator": "typical"})
+    assert misfits("embedded-batch", typical) == ["30% of the jobs have typical task times, trained on 0%"]
+    few = here(replace(embedded_workload(), profiles=embedded_workload().profiles[:3]), errors={"unknown": 1.0})
+    assert "100% of the jobs have typical task times, trained on 0%" in misfits("embedded-batch", few)
 
 
 def test_no_policy_fits_where_none_ships(not_shipped: None) -> None:

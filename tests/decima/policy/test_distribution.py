@@ -220,7 +220,7 @@ def test_messages_and_unknown_errors() -> None:
         "estimates of jobs have an error of 1, trained on 0",
         "estimates of stages have an error of 0.5, trained on 0",
         "numbers of tasks have an error of 0.1, trained on 0",
-        "30% of the jobs have no history, trained on 0%",
+        "30% of the jobs have typical task times, trained on 0%",
     ]
     assert out_of_distribution(wrong, wrong) == out_of_distribution(wrong, made()) == []
     assert not is_similar(made(), wrong)
