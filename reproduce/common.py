@@ -137,6 +137,14 @@ def train(folder: Path, recipe: str, settings: Sequence[str], workload: str, wor
     return f"decima:{trained.policy_file}"
 
 
+def batches_and_streams(batch_jobs: int, stream_jobs: int, interval: float) -> dict[str, dict[str, Any]]:
+    """Return the settings of ``decima.compare`` for batches and for streams, with a mean time between jobs in s."""
+    return {
+        "batches": {"jobs": batch_jobs},
+        "streams": {"jobs": stream_jobs, "arrivals": "poisson", "interval": interval},
+    }
+
+
 def stream_settings(interval: float) -> list[str]:
     """Return settings that fit the recipe ``stream`` to a mean time between arrivals, s.
 

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 import decima
 from decima.show.style import GREY, LEGEND, finish_axes, new_figure
-from reproduce.common import Result
+from reproduce.common import Result, batches_and_streams
 
 SHARES = (0.1, 0.3, 0.5, 0.75, 1.0)
 ESTIMATORS = ("typical", "forest")
@@ -48,10 +48,7 @@ def run(
         workers: Number of processes.
     """
     setting = {"workload": workload, "executors": executors, "seeds": seeds, "seed": seed, "workers": workers}
-    arrivals = {
-        "batches": {"jobs": batch_jobs},
-        "streams": {"jobs": stream_jobs, "arrivals": "poisson", "interval": interval},
-    }
+    arrivals = batches_and_streams(batch_jobs, stream_jobs, interval)
     parts = []
     for name, jobs in arrivals.items():
         exact = decima.compare([FAIR, RULE], **setting, **jobs)

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 import decima
-from reproduce.common import Result
+from reproduce.common import Result, batches_and_streams
 from reproduce.unknown import with_errors
 from simulator.cluster.estimates import dag_only
 from simulator.cluster.predictor import predictor_of, template_keys, templates
@@ -70,10 +70,8 @@ def run(
     jobs = decima.open_workload(workload)
     named = {workload: jobs, **{name: decima.open_workload(name) for name in others}}
     common = {"seeds": seeds, "seed": seed, "workers": workers}
-    simulated: dict[str, dict[str, Any]] = {
-        "batches": {"executors": executors, "jobs": batch_jobs},
-        "streams": {"executors": executors, "jobs": stream_jobs, "arrivals": "poisson", "interval": interval},
-    }
+    arrivals = batches_and_streams(batch_jobs, stream_jobs, interval)
+    simulated = {name: {"executors": executors, **setting} for name, setting in arrivals.items()}
     tables = {name: compare_inputs(jobs, {**common, **settings}) for name, settings in simulated.items()}
     if trace:
         replayed = named[trace] = decima.open_workload(trace)

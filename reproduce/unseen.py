@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 
 import decima
 from decima.evaluation.metrics import ci95
-from reproduce.common import Result, pick, train
+from reproduce.common import Result, batches_and_streams, pick, train
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.estimator_file import write_estimator
 from simulator.cluster.known import known_profile
@@ -65,10 +64,7 @@ def run(
     fold = folds_of(jobs.profiles, folds)
     settings = [f"cluster.executors={executors}", f"restarts.seeds={restarts}"]
     settings += [] if iterations is None else [f"iterations={iterations}"]
-    arrivals: dict[str, dict[str, Any]] = {
-        "batches": {"jobs": batch_jobs},
-        "streams": {"jobs": stream_jobs, "arrivals": "poisson", "interval": interval},
-    }
+    arrivals = batches_and_streams(batch_jobs, stream_jobs, interval)
     parts, minutes, queries = [], [], []
     folder = policies / "unseen"
     folder.mkdir(parents=True, exist_ok=True)
