@@ -227,10 +227,10 @@ def test_networks_and_estimators_have_not_seen_the_queries_of_their_fold(
             decima.open_workload(str(tmp_path / "unseen" / f"{name}-{index}.json.gz")).profiles
             for name in ("fold", "others")
         )
-        for of_names, of_dags in (map(set, zip(*map(template_keys, unseen), strict=True)),):
-            for name, dag in map(template_keys, seen):
-                assert name not in of_names
-                assert dag not in of_dags, "nor another query of the same DAG"
+        names, dags = map(set, zip(*map(template_keys, unseen), strict=True))
+        for name, dag in map(template_keys, seen):
+            assert name not in names
+            assert dag not in dags, "nor another query of the same DAG"
         assert read_estimator(tmp_path / "unseen" / f"estimator-{index}.npz").jobs == len(seen)
         assert len(unseen) + len(seen) == len(everything)
         found += [job.name for job in unseen]
