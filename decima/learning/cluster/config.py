@@ -39,9 +39,13 @@ from workloads.sources.open import EMBEDDED
 if TYPE_CHECKING:
     from decima.learning.cluster.settings import SettingsSection
 
+    from decima.learning.cluster.search import SearchSection
+
     _Settings = SettingsSection | None
+    _Search = SearchSection | None
 else:
     _Settings = Annotated[Any, Imported("decima.learning.cluster.settings:SettingsSection")]
+    _Search = Annotated[Any, Imported("decima.learning.cluster.search:SearchSection")]
 
 __all__ = ["RECIPES", "TrainingConditions", "TrainingConfig", "read_config", "workload_overrides"]
 
@@ -94,6 +98,7 @@ class TrainingConfig(RunConfig):
     baseline: sections.BaselineSection = sections.BaselineSection()
     critic: sections.CriticSection | None = None
     update: sections.UpdateSection = sections.UpdateSection()
+    search: _Search = None
     behaviour_cloning: sections.CloningSection | None = None
     validation: sections.ValidationSection = sections.ValidationSection()
 
@@ -130,10 +135,26 @@ class TrainingConfig(RunConfig):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _check_search(self) -> TrainingConfig:
+        """Raise if a setting has no effect beside ``search``, or the policy's heads have no single last layer."""
+        if self.search is None:
+            return self
+        defaults = TrainingConfig.model_fields
+        for name in ("episodes", "curriculum", "returns", "baseline", "critic", "update"):
+            if getattr(self, name) != defaults[name].default:
+                raise ValueError(f"{name}: has no effect beside search")
+        policy = self.policy.build()
+        if policy.limit == "outputs" or (policy.stage_head, policy.limit_head) != ("layers", "layers"):
+            raise ValueError("search: expected built-in heads, and not the limit outputs")
+        return self
+
     @property
     def training_seeds(self) -> range:
         """Sequence seeds of all training episodes, in the order of the iterations."""
         episodes, first = self.episodes, (1 + self.seed) * RUN_SEEDS
+        if self.search is not None:
+            return range(first, first + self._num_episodes, 2)
         return range(
             first, first + self._num_episodes, episodes.per_sequence if episodes.fixed_sequences else 1
         )
@@ -141,6 +162,8 @@ class TrainingConfig(RunConfig):
     @property
     def _num_episodes(self) -> int:
         """Number of episodes of the training."""
+        if self.search is not None:
+            return 2 * self.iterations * self.search.pairs
         return self.episodes.sequences_before(self.iterations, self.iterations) * self.episodes.per_sequence
 
     def work(self) -> list[float]:
@@ -148,6 +171,8 @@ class TrainingConfig(RunConfig):
 
         The work of an episode is proportional to its number of jobs, or to its mean length with a curriculum.
         """
+        if self.search is not None:
+            return np.linspace(0, 1, self.iterations + 1).tolist()
         episodes, done = self.episodes, [0.0]
         for iteration in range(self.iterations):
             progress = iteration / self.iterations

@@ -103,17 +103,28 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
         self.average = copy.deepcopy(self.policy)
         self.advantages = Advantages(config, self._conditions)
         self._algorithm = _make_algorithm(config.update)
-        self._optimiser = torch.optim.Adam(
-            self.policy.parameters(), lr=config.update.learning_rate, fused=True
-        )
+        self._optimiser = self._make_optimiser()
         self.networks = torch.nn.ModuleDict({"policy": self.policy, "average": self.average})
         self.optimisers, self.kept = {"policy": self._optimiser}, self.average
+
+    def _make_optimiser(self) -> torch.optim.Optimizer:
+        if self.config.search is not None:
+            from decima.learning.cluster.search import make_optimiser
+
+            return make_optimiser(self.policy)
+        return torch.optim.Adam(self.policy.parameters(), lr=self.config.update.learning_rate, fused=True)
 
     # An iteration.
 
     def learn(self, iteration: int) -> dict[str, float]:
         """Run the episodes of an iteration, compute advantages, and update the policy; see ``TrainingLoop.learn``."""
         config, update, progress = self.config, self.config.update, iteration / self.config.iterations
+        if config.search is not None:
+            from decima.learning.cluster.search import improve
+
+            searched = improve(self.policy, self._optimiser, config, iteration, self._map)
+            self._move_average()
+            return searched
         begun_s = self.cpu_s
         groups = plan_iteration(config, iteration)
         plans = [plan for group in groups for plan in group]
