@@ -39,7 +39,7 @@ COMMON: dict[str, str] = {
     "steps": "number of gradient steps",
     "entropy": "entropy of the policy, nats per sample",
     "gradient_norm": "norm of the policy's gradient before clipping, averaged over the gradient steps",
-    "learning_rate": "learning rate of the policy",
+    "learning_rate": "learning rate of the policy; its step in a direct search",
     "cpu_s": "CPU time since the training began, over all processes, s",
     "validation_reference": "objective of the reference scheduler on the validation set",
     "best_improvement": "highest improvement so far: that of policy.npz",

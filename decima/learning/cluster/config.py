@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import numpy as np
 from pydantic import model_validator
@@ -37,12 +37,11 @@ from workloads.quantities import quantities
 from workloads.sources.open import EMBEDDED
 
 if TYPE_CHECKING:
+    from decima.learning.cluster.search import SearchSection
     from decima.learning.cluster.settings import SettingsSection
 
-    from decima.learning.cluster.search import SearchSection
-
     _Settings = SettingsSection | None
-    _Search = SearchSection | None
+    _Search: TypeAlias = SearchSection | None
 else:
     _Settings = Annotated[Any, Imported("decima.learning.cluster.settings:SettingsSection")]
     _Search = Annotated[Any, Imported("decima.learning.cluster.search:SearchSection")]
@@ -172,7 +171,7 @@ class TrainingConfig(RunConfig):
         The work of an episode is proportional to its number of jobs, or to its mean length with a curriculum.
         """
         if self.search is not None:
-            return np.linspace(0, 1, self.iterations + 1).tolist()
+            return [iteration / self.iterations for iteration in range(self.iterations + 1)]
         episodes, done = self.episodes, [0.0]
         for iteration in range(self.iterations):
             progress = iteration / self.iterations

@@ -62,7 +62,7 @@ class SearchSection(Section):
 
     def step_at(self, progress: float) -> float:
         """Return the step after this fraction of the training."""
-        return self.step * (self.final_step / self.step) ** progress
+        return math.exp((1 - progress) * math.log(self.step) + progress * math.log(self.final_step))
 
 
 def make_optimiser(policy: Policy) -> torch.optim.Optimizer:
@@ -92,6 +92,7 @@ def improve(
     from decima.learning.loop import take_step
 
     search = config.search
+    assert search is not None
     arrays, step = policy.arrays, search.step_at(iteration / config.iterations)
     seeds = config.training_seeds[iteration * search.pairs : (iteration + 1) * search.pairs]
     plan = EpisodePlan(seeds[0], math.inf, config.seed, iteration, 0, SAMPLED)
@@ -190,5 +191,7 @@ def _changes(metrics: Mapping[str, Floats], direction: Floats) -> dict[str, Floa
 
 def _last_layers(policy: Policy) -> dict[str, torch.nn.Linear]:
     """Return the last layer of each head, by the name of its weights in ``Policy.arrays``."""
-    last = {name: (f"{name}.{index}.weight", layer) for name, index, layer in policy.layers() if name in HEADS}
+    last = {
+        name: (f"{name}.{index}.weight", layer) for name, index, layer in policy.layers() if name in HEADS
+    }
     return dict(last.values())
