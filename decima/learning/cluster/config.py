@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import model_validator
@@ -35,16 +35,6 @@ from workloads.declaration import declared
 from workloads.job import WorkloadError
 from workloads.quantities import quantities
 from workloads.sources.open import EMBEDDED
-
-if TYPE_CHECKING:
-    from decima.learning.cluster.search import SearchSection
-    from decima.learning.cluster.settings import SettingsSection
-
-    _Settings = SettingsSection | None
-    _Search: TypeAlias = SearchSection | None
-else:
-    _Settings = Annotated[Any, Imported("decima.learning.cluster.settings:SettingsSection")]
-    _Search = Annotated[Any, Imported("decima.learning.cluster.search:SearchSection")]
 
 __all__ = ["RECIPES", "TrainingConditions", "TrainingConfig", "read_config", "workload_overrides"]
 
@@ -89,7 +79,7 @@ class TrainingConfig(RunConfig):
     policy: sections.PolicySection = sections.PolicySection()
     cluster: Annotated[ClusterConfig, Outside()] = ClusterConfig()
     workload: Annotated[sections.WorkloadSection, Outside()] = sections.WorkloadSection()
-    settings: _Settings = None
+    settings: Annotated[Any, Imported("decima.learning.cluster.settings:SettingsSection")] = None
     restarts: sections.RestartsSection | None = None
     episodes: sections.EpisodesSection = sections.EpisodesSection()
     curriculum: sections.CurriculumSection | None = None
@@ -97,7 +87,7 @@ class TrainingConfig(RunConfig):
     baseline: sections.BaselineSection = sections.BaselineSection()
     critic: sections.CriticSection | None = None
     update: sections.UpdateSection = sections.UpdateSection()
-    search: _Search = None
+    search: Annotated[Any, Imported("decima.learning.cluster.search:SearchSection")] = None
     behaviour_cloning: sections.CloningSection | None = None
     validation: sections.ValidationSection = sections.ValidationSection()
 
@@ -109,6 +99,8 @@ class TrainingConfig(RunConfig):
             raise ValueError("curriculum: no episode ends early with the semantics decima-sim")
         if self.returns.relative and self.cluster.reward != "jct":
             raise ValueError("returns.relative: expected the reward jct")
+        if self.search is not None:
+            self.search.check(self)
         return self
 
     @model_validator(mode="after")
@@ -134,26 +126,10 @@ class TrainingConfig(RunConfig):
                 )
         return self
 
-    @model_validator(mode="after")
-    def _check_search(self) -> TrainingConfig:
-        """Raise if a setting has no effect beside ``search``, or the policy's heads have no single last layer."""
-        if self.search is None:
-            return self
-        defaults = TrainingConfig.model_fields
-        for name in ("episodes", "curriculum", "returns", "baseline", "critic", "update"):
-            if getattr(self, name) != defaults[name].default:
-                raise ValueError(f"{name}: has no effect beside search")
-        policy = self.policy.build()
-        if policy.limit == "outputs" or (policy.stage_head, policy.limit_head) != ("layers", "layers"):
-            raise ValueError("search: expected built-in heads, and not the limit outputs")
-        return self
-
     @property
     def training_seeds(self) -> range:
         """Sequence seeds of all training episodes, in the order of the iterations."""
         episodes, first = self.episodes, (1 + self.seed) * RUN_SEEDS
-        if self.search is not None:
-            return range(first, first + self._num_episodes, 2)
         return range(
             first, first + self._num_episodes, episodes.per_sequence if episodes.fixed_sequences else 1
         )
@@ -161,8 +137,6 @@ class TrainingConfig(RunConfig):
     @property
     def _num_episodes(self) -> int:
         """Number of episodes of the training."""
-        if self.search is not None:
-            return 2 * self.iterations * self.search.pairs
         return self.episodes.sequences_before(self.iterations, self.iterations) * self.episodes.per_sequence
 
     def work(self) -> list[float]:
@@ -170,8 +144,6 @@ class TrainingConfig(RunConfig):
 
         The work of an episode is proportional to its number of jobs, or to its mean length with a curriculum.
         """
-        if self.search is not None:
-            return [iteration / self.iterations for iteration in range(self.iterations + 1)]
         episodes, done = self.episodes, [0.0]
         for iteration in range(self.iterations):
             progress = iteration / self.iterations

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from decima.learning.cluster.rollout import EpisodePlan, Shared, make_actor, roll_out_plans
 from decima.learning.cluster.validation import evaluate_policy
 from decima.policy import batches
-from decima.settings import SEARCH, Count, Positive, Section
+from decima.settings import CLONING_OFFSET, RUN_SEEDS, SEARCH, Count, Positive, Section
 from workloads.arrivals import RandomStream, random_stream
 from workloads.declaration import described
 
@@ -60,6 +60,21 @@ class SearchSection(Section):
     )
     final_step: Positive = described(0.015, "change at the end; geometric in between")
 
+    def check(self, config: TrainingConfig) -> None:
+        """Raise if a setting has no effect beside ``search``, or the heads have no last layer of one output.
+
+        Raises:
+            ValueError: see above.
+        """
+        for name in ("episodes", "curriculum", "returns", "baseline", "critic", "update"):
+            if getattr(config, name) != type(config).model_fields[name].default:
+                raise ValueError(f"{name}: has no effect beside search")
+        policy = config.policy.build()
+        if policy.limit == "outputs" or (policy.stage_head, policy.limit_head) != ("layers", "layers"):
+            raise ValueError("search: expected built-in heads, and not the limit outputs")
+        if config.iterations * self.pairs > CLONING_OFFSET:
+            raise ValueError(f"iterations: there are seeds for {CLONING_OFFSET} pairs only")
+
     def step_at(self, progress: float) -> float:
         """Return the step after this fraction of the training."""
         return math.exp((1 - progress) * math.log(self.step) + progress * math.log(self.final_step))
@@ -92,9 +107,9 @@ def improve(
     from decima.learning.loop import take_step
 
     search = config.search
-    assert search is not None
     arrays, step = policy.arrays, search.step_at(iteration / config.iterations)
-    seeds = config.training_seeds[iteration * search.pairs : (iteration + 1) * search.pairs]
+    first = (1 + config.seed) * RUN_SEEDS + iteration * search.pairs
+    seeds = range(first, first + search.pairs)
     plan = EpisodePlan(seeds[0], math.inf, config.seed, iteration, 0, SAMPLED)
     [samples] = run(partial(roll_out_plans, arrays), [[plan]])
     metrics = score_metrics(policy, samples)

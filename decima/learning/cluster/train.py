@@ -103,16 +103,15 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
         self.average = copy.deepcopy(self.policy)
         self.advantages = Advantages(config, self._conditions)
         self._algorithm = _make_algorithm(config.update)
-        self._optimiser = self._make_optimiser()
-        self.networks = torch.nn.ModuleDict({"policy": self.policy, "average": self.average})
-        self.optimisers, self.kept = {"policy": self._optimiser}, self.average
-
-    def _make_optimiser(self) -> torch.optim.Optimizer:
-        if self.config.search is not None:
+        self._optimiser: torch.optim.Optimizer = torch.optim.Adam(
+            self.policy.parameters(), lr=config.update.learning_rate, fused=True
+        )
+        if config.search is not None:
             from decima.learning.cluster.search import make_optimiser
 
-            return make_optimiser(self.policy)
-        return torch.optim.Adam(self.policy.parameters(), lr=self.config.update.learning_rate, fused=True)
+            self._optimiser = make_optimiser(self.policy)
+        self.networks = torch.nn.ModuleDict({"policy": self.policy, "average": self.average})
+        self.optimisers, self.kept = {"policy": self._optimiser}, self.average
 
     # An iteration.
 
