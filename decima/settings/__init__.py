@@ -77,8 +77,7 @@ SEEDS = 1_000_000
 #: Sequence seeds of a run start at (1 + seed of the run) * ``RUN_SEEDS``; behaviour cloning adds an offset.
 RUN_SEEDS = 1_000_000_000
 CLONING_OFFSET = 900_000_000
-#: Keys of random streams besides the policy's choices: truncation times, minibatches, cloning, settings, warm-ups,
-#: directions of a search.
+#: Keys of random streams of a training: truncation times, minibatches, cloning, settings, warm-ups, search.
 ENDS, SHUFFLE, CLONING, SETTINGS, WARM_UPS, SEARCH = 0, 1, 2, 3, 5, 6
 
 #: Progress callback, called with the name of the phase, the finished part and the total.
