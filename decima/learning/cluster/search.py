@@ -108,8 +108,8 @@ def improve(
 
     search = config.search
     arrays, step = policy.arrays, search.step_at(iteration / config.iterations)
-    first = (1 + config.seed) * RUN_SEEDS + iteration * search.pairs
-    seeds = range(first, first + search.pairs)
+    first = (1 + config.seed) * RUN_SEEDS + 2 * iteration * search.pairs
+    seeds = range(first, first + 2 * search.pairs, 2)  # as many numbers as episodes
     plan = EpisodePlan(seeds[0], math.inf, config.seed, iteration, 0, SAMPLED)
     [samples] = run(partial(roll_out_plans, arrays), [[plan]])
     metrics = score_metrics(policy, samples)
