@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.learning.cluster.rollout import EpisodePlan, Shared, make_actor, roll_out_plans
+from decima.learning.cluster.rollout import EpisodePlan, Shared, Trajectories, make_actor, roll_out_plans
 from decima.learning.cluster.validation import evaluate_policy
 from decima.policy import batches
 from decima.settings import CLONING_OFFSET, RUN_SEEDS, SEARCH, Count, Positive, Section
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     import torch
 
     from decima.learning.cluster.config import TrainingConfig
-    from decima.learning.cluster.rollout import Trajectories
     from decima.policy.policy import Policy
 
 __all__ = ["SearchSection", "improve", "make_optimiser", "score_metrics"]
@@ -38,8 +37,8 @@ __all__ = ["SearchSection", "improve", "make_optimiser", "score_metrics"]
 HEADS = ("stage_head", "limit_head")
 #: Share of the steps' direction that older iterations have.
 MOMENTUM = 0.8
-#: Share of the decisions of an episode from which the metric of the weights is estimated.
-SAMPLED = 0.1
+#: Number of job sequences from which the metric of the weights is estimated, and share of the decisions in them.
+SEQUENCES, SAMPLED = 4, 0.1
 #: Added to the eigenvalues of covariance matrices, relative to their mean.
 RIDGE = 1e-4
 
@@ -53,7 +52,7 @@ class SearchSection(Section):
 
     pairs: Count = described(48, "number of pairs of episodes in an iteration, each on its own job sequence")
     noise: Positive = described(
-        0.15, "random change of the scores in an episode, relative to their standard deviation in a decision"
+        0.1, "random change of the scores in an episode, relative to their standard deviation in a decision"
     )
     step: Positive = described(
         0.1, "change of the scores in an iteration at the beginning, likewise; smaller where directions vary"
@@ -110,9 +109,11 @@ def improve(
     arrays, step = policy.arrays, search.step_at(iteration / config.iterations)
     first = (1 + config.seed) * RUN_SEEDS + 2 * iteration * search.pairs
     seeds = range(first, first + 2 * search.pairs, 2)  # as many numbers as episodes
-    plan = EpisodePlan(seeds[0], math.inf, config.seed, iteration, 0, SAMPLED)
-    [samples] = run(partial(roll_out_plans, arrays), [[plan]])
-    metrics = score_metrics(policy, samples)
+    plans = [
+        [EpisodePlan(seed, math.inf, config.seed, iteration, episode, SAMPLED)]
+        for episode, seed in enumerate(seeds[:SEQUENCES])
+    ]
+    metrics = score_metrics(policy, Trajectories.concatenate(run(partial(roll_out_plans, arrays), plans)))
 
     random = random_stream(config.seed, RandomStream.TRAINING, SEARCH, iteration)
     directions = random.standard_normal((search.pairs, sum(map(len, metrics.values()))))
