@@ -135,6 +135,8 @@ def _beginning(about: Mapping[str, Any]) -> list[str]:
             f"After {restarts['share']:.0%} of the iterations it was the best of {restarts['seeds']} trainings with "
             "different seeds, on the validation set."
         )
+    if about["config"].get("search"):
+        lines.append("Direct search improved the last layers of its heads.")
     return lines
 
 

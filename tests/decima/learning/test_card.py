@@ -73,6 +73,8 @@ def test_a_card_tells_curriculum_origin_and_training() -> None:
         "learned from rewards alone.\n"
         "After 25% of the iterations it was the best of 4 trainings with different seeds, on the validation set.\n"
     ) in policy_card("mine", {**ABOUT, "config": restarted})
+    searched = policy_card("mine", {**ABOUT, "config": {"search": {"pairs": 48}}})
+    assert "Direct search improved the last layers of its heads." in searched
     cloned = {"behaviour_cloning": {"scheduler": "srpt"}}
     assert "It began as a clone of `srpt`." in policy_card("mine", {**ABOUT, "config": cloned})
     assert "Trained by `decima.train` in Python, seed 3:" in policy_card("mine", {**ABOUT, "command": ""})
