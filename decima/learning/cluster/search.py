@@ -48,7 +48,7 @@ Run = Callable[[Callable[[Shared, Any], Any], Sequence[Any]], list[Any]]
 
 
 class SearchSection(Section):
-    """Direct search in the last layers of both heads, instead of reinforcement learning; see ``cluster.search``."""
+    """Direct search in the last layers of both heads, instead of reinforcement learning."""
 
     pairs: Count = described(48, "number of pairs of episodes in an iteration, each on its own job sequence")
     noise: Positive = described(
