@@ -52,7 +52,7 @@ class SearchSection(Section):
 
     pairs: Count = described(48, "number of pairs of episodes in an iteration, each on its own job sequence")
     noise: Positive = described(
-        0.2, "random change of the scores in an episode, relative to their standard deviation in a decision"
+        0.15, "random change of the scores in an episode, relative to their standard deviation in a decision"
     )
     step: Positive = described(
         0.1, "change of the scores in an iteration at the beginning, likewise; smaller where directions vary"
