@@ -446,9 +446,8 @@ def _describe(config: TrainingConfig, metrics: Mapping[str, float]) -> Sequence[
     """Describe the metrics of an iteration, or of an epoch of behaviour cloning, as text."""
     parts = []
     if "mean_jct_s" in metrics:
-        parts.append(f"training JCT {metrics['mean_jct_s']:.1f} s")
-    if "entropy" in metrics:
-        parts[-1] += f", entropy {metrics['entropy']:.2f}"
+        entropy = f", entropy {metrics['entropy']:.2f}" if "entropy" in metrics else ""
+        parts.append(f"training JCT {metrics['mean_jct_s']:.1f} s{entropy}")
     if "validation_change_mean" in metrics:
         parts.append(f"validation change {metrics['validation_change_mean']:+.1%} on average")
     elif "improvement" in metrics:
