@@ -130,13 +130,14 @@ class TrainingConfig(RunConfig):
     def training_seeds(self) -> range:
         """Sequence seeds of all training episodes, in the order of the iterations."""
         episodes, first = self.episodes, (1 + self.seed) * RUN_SEEDS
-        return range(
-            first, first + self._num_episodes, episodes.per_sequence if episodes.fixed_sequences else 1
-        )
+        per_sequence = episodes.per_sequence if episodes.fixed_sequences else 1
+        return range(first, first + self._num_episodes, per_sequence if self.search is None else 2)
 
     @property
     def _num_episodes(self) -> int:
         """Number of episodes of the training."""
+        if self.search is not None:
+            return 2 * self.iterations * int(self.search.pairs)
         return self.episodes.sequences_before(self.iterations, self.iterations) * self.episodes.per_sequence
 
     def work(self) -> list[float]:

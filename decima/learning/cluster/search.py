@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from decima.learning.cluster.rollout import EpisodePlan, Shared, Trajectories, make_actor, roll_out_plans
 from decima.learning.cluster.validation import evaluate_policy
 from decima.policy import batches
-from decima.settings import CLONING_OFFSET, RUN_SEEDS, SEARCH, Count, Positive, Section
+from decima.settings import SEARCH, Count, Positive, Section
 from workloads.arrivals import RandomStream, random_stream
 from workloads.declaration import described
 
@@ -71,8 +71,6 @@ class SearchSection(Section):
         policy = config.policy.build()
         if policy.limit == "outputs" or (policy.stage_head, policy.limit_head) != ("layers", "layers"):
             raise ValueError("search: expected built-in heads, and not the limit outputs")
-        if config.iterations * self.pairs > CLONING_OFFSET:
-            raise ValueError(f"iterations: there are seeds for {CLONING_OFFSET} pairs only")
 
     def step_at(self, progress: float) -> float:
         """Return the step after this fraction of the training."""
@@ -107,8 +105,7 @@ def improve(
 
     search = config.search
     arrays, step = policy.arrays, search.step_at(iteration / config.iterations)
-    first = (1 + config.seed) * RUN_SEEDS + 2 * iteration * search.pairs
-    seeds = range(first, first + 2 * search.pairs, 2)  # as many numbers as episodes
+    seeds = config.training_seeds[iteration * search.pairs : (iteration + 1) * search.pairs]
     plans = [
         [EpisodePlan(seed, math.inf, config.seed, iteration, episode, SAMPLED)]
         for episode, seed in enumerate(seeds[:SEQUENCES])

@@ -198,7 +198,7 @@ def test_overrides_win_and_bad_files_are_refused(tmp_path: Path) -> None:
         ("restarts: {seeds: 1}", "restarts.seeds: expected greater than or equal to 2, got 1"),
         ("restarts: {share: 1}", "restarts.share: expected less than 1, got 1"),
         ("search: {pairs: 0}", "search.pairs: expected greater than or equal to 1, got 0"),
-        ("search: {pairs: 1000000000}", "iterations: there are seeds for 900000000 pairs only"),
+        ("search: {pairs: 1000000000}", "iterations: there are seeds for 800000000 episodes only"),
         ("search: {}\nepisodes: {sequences: 3}", "episodes: has no effect beside search"),
         ("search: {}\ncritic: {}", "critic: has no effect beside search"),
         ("search: {}\nupdate: {ema_decay: 0.5}", "update: has no effect beside search"),

@@ -40,8 +40,7 @@ def searching(runs: Runs, **changes: Any) -> TrainingConfig:
 def decisions(config: TrainingConfig, policy: Policy) -> Trajectories:
     conditions = config.conditions()
     random = np.random.default_rng(0)
-    episodes = [Episode(policy.config, conditions.cluster, conditions.sequence(seed), random=random) for seed in (1,)]
-    return roll_out(policy, episodes)
+    return roll_out(policy, [Episode(policy.config, conditions.cluster, conditions.sequence(1), random=random)])
 
 
 def test_only_the_last_layers_of_the_heads_change(runs: Runs) -> None:
