@@ -1,8 +1,9 @@
 """Jobs of queries that never ran: a network that has not seen the queries, against the best rule.
 
-Queries are divided into folds. For each fold, a network learns from the jobs of the other folds, by the recipe
-``batch``, and a forest is fitted to the same jobs. Then jobs of the fold arrive, and the forest predicts the times of
-their stages for all schedulers. In the last rows of a table, schedulers know the mean task times exactly.
+Queries are divided into folds. For each fold, a network learns from the jobs of the other folds, in batches by the
+recipe ``batch``, then in streams by the recipe ``search``, and a forest is fitted to the same jobs. Then jobs of the
+fold arrive, and the forest predicts the times of their stages for all schedulers. In the last rows of a table,
+schedulers know the mean task times exactly.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from workloads import JobProfile, write_workload
 from workloads.errors import WorkloadError
 
 RULE, NETWORK = "srpt-tuned", "network"
+#: Intervals between the jobs of the streams in training, relative to those in the comparison.
+INTERVALS = (1.0, 1.3)
 
 
 def run(
@@ -39,12 +42,13 @@ def run(
     folds: int = 3,
     restarts: int = 4,
     iterations: int | None = None,
+    search_iterations: int = 40,
     seeds: int = 20,
     seed: int = 0,
     policies: Path = Path("reproduced/policies"),
     workers: int = 1,
 ) -> Result:
-    """Train a network for each fold, and compare it with the rule on batches and on streams of the fold's queries.
+    """Train networks for each fold, and compare them with the rule on batches and on streams of the fold's queries.
 
     Args:
         workload: Jobs: tpch, a workload file, or the folder of the published TPC-H profiles.
@@ -54,7 +58,8 @@ def run(
         interval: Mean seconds between the jobs of a stream.
         folds: Number of folds of the queries.
         restarts: Number of trainings that begin for each fold; the best of them continues.
-        iterations: Iterations of a training; by default those of the recipe.
+        iterations: Iterations of a training in batches; by default those of the recipe.
+        search_iterations: Iterations of the search in streams that follows.
         seeds: Number of batches and of streams.
         seed: Seed of the first batch and stream.
         policies: Folder of the trained policies; complete trainings in it are not repeated.
@@ -62,8 +67,14 @@ def run(
     """
     jobs = decima.open_workload(workload)
     fold = folds_of(jobs.profiles, folds)
-    settings = [f"cluster.executors={executors}", f"restarts.seeds={restarts}"]
-    settings += [] if iterations is None else [f"iterations={iterations}"]
+    cluster = [f"cluster.executors={executors}"]
+    in_batches = [*cluster, f"restarts.seeds={restarts}"]
+    in_batches += [] if iterations is None else [f"iterations={iterations}"]
+    in_streams = [
+        *cluster,
+        f"iterations={search_iterations}",
+        f"workload.interval={[factor * interval for factor in INTERVALS]}",
+    ]
     arrivals = batches_and_streams(batch_jobs, stream_jobs, interval)
     parts, minutes, queries = [], [], []
     folder = policies / "unseen"
@@ -76,13 +87,18 @@ def run(
         write_workload(others, replace(jobs, name=f"all but fold {index}", profiles=seen))
         estimator = folder / f"estimator-{index}.npz"
         fit_estimator(estimator, seen, executors)
-        network = train(folder / f"training-{index}", "batch", settings, str(others), workers)
-        metrics = pd.read_json(folder / f"training-{index}" / "metrics.jsonl", lines=True)
-        minutes.append(metrics["cpu_s"].iloc[-1] / 60)
+        first, second = folder / f"training-{index}", folder / f"search-{index}"
+        network = train(first, "batch", in_batches, str(others), workers)
+        start = f"start={network.removeprefix('decima:')}"
+        networks = {
+            "batches": network,
+            "streams": train(second, "search", [*in_streams, start], str(others), workers),
+        }
+        minutes.append([cpu_minutes(first), cpu_minutes(second)])
         knowledge = {"forest": {"unknown": 1.0, "estimator": str(estimator)}, "exact": {}}
         for known, (name, setting) in product(knowledge, arrivals.items()):
             runs = decima.compare(
-                {RULE: RULE, NETWORK: network},
+                {RULE: RULE, NETWORK: networks[name]},
                 workload=str(mine),
                 executors=executors,
                 seeds=seeds,
@@ -95,7 +111,8 @@ def run(
     runs = pd.concat(parts)
     tables = {name: table(group) for name, group in runs.groupby("arrivals", sort=False)}
     tables["folds"] = pd.DataFrame({"fold": range(folds), "queries": queries})
-    values = {"minutes of a training": f"{np.mean(minutes):.0f}"}
+    batch_minutes, search_minutes = np.mean(minutes, axis=0)
+    values = {"minutes of a training": f"{batch_minutes:.0f}", "minutes of a search": f"{search_minutes:.0f}"}
     return Result(tables, values=values, formats={"fold": "", f"vs {RULE}": "+.1%"})
 
 
@@ -114,6 +131,11 @@ def folds_of(profiles: Sequence[JobProfile], folds: int) -> NDArray[np.int64]:
     parts = np.array_split(np.random.default_rng(0).permutation(count), folds)
     fold: NDArray[np.int64] = np.argmax([np.isin(query, part) for part in parts], axis=0)
     return fold
+
+
+def cpu_minutes(folder: Path) -> float:
+    """Return the CPU time of a training, minutes."""
+    return float(pd.read_json(folder / "metrics.jsonl", lines=True)["cpu_s"].iloc[-1]) / 60
 
 
 def fit_estimator(path: Path, profiles: Sequence[JobProfile], executors: int) -> None:

@@ -138,7 +138,11 @@ def summarise(samples: Iterable[tuple[ClusterConfig, JobSequence]]) -> Distribut
         delay_tasks=_spread(delay_ms / np.maximum(task_ms, 1.0)),  # clocks have a resolution of 1 ms
         jobs=_spread(batches) if batches else None,
         load=_spread(streams) if streams else None,
-        **{name: _spread([getattr(cluster.knowledge, name) for cluster, _ in met]) for name in ERRORS[:-1]},
+        **{
+            name: _spread([getattr(cluster.knowledge, name) for cluster, _ in met])
+            for name in ERRORS
+            if name != "unknown"
+        },
         unknown=_spread([_with_typical_times(cluster, sequence) for cluster, sequence in met]),
         losses_per_hour=_spread([3_600_000 / cluster.faults.executor_lifetime_ms for cluster, _ in met]),
         task_failures=_spread([cluster.faults.task_failures for cluster, _ in met]),

@@ -214,12 +214,23 @@ def test_the_training_of_the_paper_knows_no_rule(
 
 
 def test_networks_and_estimators_have_not_seen_the_queries_of_their_fold(
-    trainings: dict[str, Any], tmp_path: Path
+    trainings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    files, train = {}, figure("unseen").train
+
+    def remember(folder: Path, recipe: str, settings: Sequence[str], workload: str, workers: int) -> str:
+        files[folder.name] = Path(workload).name
+        return str(train(folder, recipe, settings, workload, workers))
+
+    monkeypatch.setattr(figure("unseen"), "train", remember)
     result = figure("unseen").run(executors=5, batch_jobs=2, stream_jobs=2, seeds=2, iterations=3, policies=tmp_path)
+    assert files == {
+        f"{name}-{index}": f"others-{index}.json.gz" for index in range(3) for name in ("training", "search")
+    }
+    assert {config.start for name, config in trainings.items() if name.startswith("search")} == {"fair"}
     assert list(result.tables) == ["batches", "streams", "folds"]
-    assert list(trainings) == ["training-0", "training-1", "training-2"]
-    assert {config.iterations for config in trainings.values()} == {3}
+    assert list(trainings) == [f"{name}-{index}" for index in range(3) for name in ("training", "search")]
+    assert {config.iterations for name, config in trainings.items() if name.startswith("training")} == {3}
     everything = decima.open_workload("tpch").profiles
     found = []
     for index in range(3):

@@ -60,10 +60,10 @@ class SearchSection(Section):
     final_step: Positive = described(0.015, "change at the end; geometric in between")
 
     def check(self, config: TrainingConfig) -> None:
-        """Raise if a setting has no effect beside ``search``, or the heads have no last layer of one output.
+        """Refuse settings that have no effect, and policies that cannot be searched.
 
         Raises:
-            ValueError: see above.
+            ValueError: a setting has no effect beside ``search``, or the last layer of a head has not one output.
         """
         for name in ("episodes", "curriculum", "returns", "baseline", "critic", "update"):
             if getattr(config, name) != type(config).model_fields[name].default:
