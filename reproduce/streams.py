@@ -57,5 +57,5 @@ def run(
         workers=workers,
     )
     table = decima.summary_table(runs, against="tuned-weighted-fair")
-    values = {"decima vs srpt": change(runs, "decima", "srpt")}
+    values = {"decima vs srpt-tuned": change(runs, "decima", "srpt-tuned")}
     return Result({"streams": table}, {"streams": plot_means(table)}, values)
