@@ -70,7 +70,7 @@ __all__ = ["ClusterTraining", "train_policy"]
 Item = TypeVar("Item")
 
 #: Number of sequences from which the training distribution is estimated: without, and with ``settings``.
-MEASURED, MEASURED_SETTINGS = 20, 300
+MEASURED, MEASURED_SETTINGS = 100, 300
 #: Maximum number of validation sequences in a work item; progress is reported after each work item.
 FEW = 4
 #: Maximum number of episodes in which a custom network decides in lock step.

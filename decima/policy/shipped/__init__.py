@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["BATCHES_ONLY", "SHIPPED", "specialists"]
+__all__ = ["BATCHES_ONLY", "KNOWN_JOBS_ONLY", "SHIPPED", "specialists"]
 
 #: Policies for evaluation settings like those of their training.
 _SPECIALISTS = (
@@ -16,6 +16,8 @@ _SPECIALISTS = (
 )  # fmt: skip
 #: Specialists that are worse than ``srpt-tuned`` in streams, although they were trained on batches and streams.
 BATCHES_ONLY = ("embedded-errors",)
+#: Specialists that are worse than ``srpt-tuned`` if an estimator predicts jobs from their DAGs.
+KNOWN_JOBS_ONLY = ("embedded-stream", "embedded-errors")
 #: Policies that are never a default: that of executor classes is not better than the rule ``srpt-tuned``, two are of
 #: the paper's training alone.
 _BY_NAME = ("packing-tpch", "paper-batch", "paper-stream")

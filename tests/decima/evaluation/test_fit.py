@@ -133,7 +133,8 @@ SPECIALISTS: list[tuple[str, str, dict[str, Any], list[dict[str, Any]]]] = [
         [{"executors": 45}, {"every_s": 4.8}, {"delay_s": 1.6}, {"jobs": 200}],
     ),
     (*("tpch-stream", "published", {"jobs": 100, "every_s": 16.0}),
-     [{"executors": 45}, {"every_s": 18.0}, {"delay_s": 2.2}, {"jobs": 200}]),
+     [{"executors": 45}, {"every_s": 18.0}, {"delay_s": 2.2}, {"jobs": 200}, {"errors": {"unknown": 0.3}},
+      {"every_s": 14.0}, {"every_s": 25.0}]),
 ]  # fmt: skip
 
 
