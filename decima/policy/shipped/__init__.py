@@ -17,7 +17,7 @@ _SPECIALISTS = (
 #: Specialists that are worse than ``srpt-tuned`` in streams, although they were trained on batches and streams.
 BATCHES_ONLY = ("embedded-errors",)
 #: Specialists that are worse than ``srpt-tuned`` if an estimator predicts jobs from their DAGs.
-KNOWN_JOBS_ONLY = ("embedded-stream", "embedded-errors")
+KNOWN_JOBS_ONLY = ("embedded-errors",)
 #: Policies that are never a default: that of executor classes is not better than the rule ``srpt-tuned``, two are of
 #: the paper's training alone.
 _BY_NAME = ("packing-tpch", "paper-batch", "paper-stream")

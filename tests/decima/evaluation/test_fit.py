@@ -130,7 +130,7 @@ SPECIALISTS: list[tuple[str, str, dict[str, Any], list[dict[str, Any]]]] = [
     ("embedded-errors", "embedded", {"errors": {"job_error": 1.0}}, [{"errors": {"stage_error": 2.0}}]),
     (
         *("embedded-stream", "embedded", {"jobs": 60, "every_s": 4.0}),
-        [{"executors": 45}, {"every_s": 4.8}, {"delay_s": 1.6}, {"jobs": 200}],
+        [{"executors": 45}, {"every_s": 4.8}, {"delay_s": 1.6}, {"jobs": 200}, {"errors": {"unknown": 0.3}}],
     ),
     (*("tpch-stream", "published", {"jobs": 100, "every_s": 16.0}),
      [{"executors": 45}, {"every_s": 18.0}, {"delay_s": 2.2}, {"jobs": 200}, {"errors": {"unknown": 0.3}},
@@ -155,7 +155,6 @@ def test_a_specialist_is_meant_where_all_is_as_in_its_training(
     {"executors": 100}, {"executors": 25}, {"jobs": 5}, {"jobs": 100}, {"delay_s": 0}, {"every_s": 1.5},
     {"every_s": 10}, {"jobs": 60, "every_s": 4.0, "errors": {"job_error": 1.0}},
     {"errors": {"unknown": 0.3, "estimator": "typical"}}, {"errors": {"unknown": 0.3, "job_error": 1.0}},
-    {"jobs": 60, "every_s": 4.0, "errors": {"unknown": 0.3}},
 )  # fmt: skip
 def test_a_specialist_is_not_meant_elsewhere(changed: dict[str, Any]) -> None:
     assert best_fit(here(**changed)) is None
