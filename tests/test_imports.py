@@ -37,7 +37,7 @@ CHECKED = {"gymnasium", "numba", "numpy", "pydantic"}
     ("train --help", set(), 10, 1330),
     ("schedulers", {"gymnasium", "numpy", "pydantic", "rich"}, 29, 3140),
     ("workload show", {"gymnasium", "numba", "numpy", "pydantic", "rich"}, 37, 5580),
-    ("compare --workers 1 --seeds 1 --jobs 2 --executors 4 --schedulers fair,decima", COMPARE, 97, 15_730),
+    ("compare --workers 1 --seeds 1 --jobs 2 --executors 4 --schedulers fair,decima", COMPARE, 97, 15_740),
     ("compare --checkpoint garbage.npz", COMPARE, 96, 15_770),
     ("explain --policy garbage.npz", CHECKED, 55, 8_580),
     ("train --set start=garbage.npz --set behaviour_cloning=null --out new", CHECKED, 53, 7_890),

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from decima.evaluation.conditions import Conditions
 from decima.policy.about import read_trained_on
 from decima.policy.distribution import Distribution, Spread, format_quantity, summarise
-from decima.policy.shipped import BATCHES_ONLY, KNOWN_JOBS_ONLY, SHIPPED, specialists
+from decima.policy.shipped import KNOWN_BATCHES_ONLY, SHIPPED, specialists
 from simulator.cluster.config import ERRORS
 
 __all__ = [
@@ -124,15 +124,12 @@ def best_fit(conditions: Conditions) -> str | None:
     from their DAGs, and only if it does.
     """
     here = evaluation_setting(conditions)
-    some_unknown = conditions.cluster.knowledge.unknown > 0
+    known_batch = here.arrivals == "batch" and not conditions.cluster.knowledge.unknown
     for name in specialists():
+        if name in KNOWN_BATCHES_ONLY and not known_batch:
+            continue
         trained = read_trained_on(SHIPPED[name])
-        if (
-            trained is not None
-            and not (some_unknown and name in KNOWN_JOBS_ONLY)
-            and not (here.arrivals != "batch" and name in BATCHES_ONLY)
-            and is_similar(trained, here)
-        ):
+        if trained is not None and is_similar(trained, here):
             return name
     return None
 

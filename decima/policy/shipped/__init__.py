@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["BATCHES_ONLY", "KNOWN_JOBS_ONLY", "SHIPPED", "specialists"]
+__all__ = ["KNOWN_BATCHES_ONLY", "SHIPPED", "specialists"]
 
 #: Policies for evaluation settings like those of their training.
 _SPECIALISTS = (
     "tpch-batch", "tpch-stream", "embedded-batch", "embedded-stream", "embedded-errors",
 )  # fmt: skip
-#: Specialists that are worse than ``srpt-tuned`` in streams, although they were trained on batches and streams.
-BATCHES_ONLY = ("embedded-errors",)
-#: Specialists that are worse than ``srpt-tuned`` if an estimator predicts jobs from their DAGs.
-KNOWN_JOBS_ONLY = ("embedded-errors",)
+#: Specialists that are worse than ``srpt-tuned`` in streams, and if an estimator predicts jobs from their DAGs.
+KNOWN_BATCHES_ONLY = ("embedded-errors",)
 #: Policies that are never a default: that of executor classes is not better than the rule ``srpt-tuned``, two are of
 #: the paper's training alone.
 _BY_NAME = ("packing-tpch", "paper-batch", "paper-stream")
