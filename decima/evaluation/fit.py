@@ -23,8 +23,8 @@ __all__ = [
 TAIL = 4.0
 #: Largest ratio of each quantile between similar distributions. Outer quantiles of a few hundred jobs are noisy.
 SIMILARITY = Spread(2.5, 1.4, 2.5)
-#: Largest ratio of a setting's median load and the outer quantiles of the training, which may have streams of several
-#: loads, for similarity.
+#: A setting's median load may be below the training's 5 % quantile, or above its 95 % quantile, by this factor, since
+#: a training may have streams of several loads.
 LOAD_RATIO = 1.1
 #: Number of jobs that a summary of a setting uses, enough not to depend on a single sequence.
 JOBS = 1000
@@ -120,8 +120,8 @@ JUDGED_BY = {
 def best_fit(conditions: Conditions) -> str | None:
     """Return the shipped policy whose training distribution is like the evaluation setting; None if there is none.
 
-    With jobs without history, that is a policy which is not worse than ``srpt-tuned`` if an estimator predicts the jobs
-    from their DAGs, and only if it does.
+    For jobs without history there is a policy only if an estimator predicts them from their DAGs, and only one that is
+    not worse than ``srpt-tuned`` then.
     """
     here = evaluation_setting(conditions)
     known_batch = here.arrivals == "batch" and not conditions.cluster.knowledge.unknown
