@@ -57,12 +57,15 @@ def choose_together(
     return choices
 
 
-def run_together(policy: Actor | Policy, clusters: Sequence[BaseCluster]) -> None:
+def run_together(policy: Actor | Policy, clusters: Sequence[BaseCluster], guard: bool = True) -> None:
     """Run new clusters to their ends with greedy decisions of a policy with a custom network, in lock step.
 
     The decisions are those of ``NeuralScheduler`` up to the rounding of larger batches.
+
+    Args:
+        guard: see ``NeuralScheduler``.
     """
-    featurizers = {cluster: Featurizer(policy.config, guard=True) for cluster in clusters}
+    featurizers = {cluster: Featurizer(policy.config, guard=guard) for cluster in clusters}
     while running := [cluster for cluster in featurizers if not cluster.done]:
         observed = [(cluster, cluster.observe()) for cluster in running]
         asked = [pair for pair in observed if pair[1].num_schedulable]

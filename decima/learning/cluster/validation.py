@@ -33,9 +33,12 @@ __all__ = [
 
 
 def evaluate_policy(
-    conditions: Conditions, policy: Actor | Policy, seeds: Sequence[int]
+    conditions: Conditions, policy: Actor | Policy, seeds: Sequence[int], guard: bool = True
 ) -> NDArray[np.float64]:
     """Run greedy episodes of a policy on the job sequences of n seeds, with a custom network in lock step.
+
+    Args:
+        guard: see ``NeuralScheduler``.
 
     Returns:
         float64 [n, 3], ms: mean JCT, makespan and objective (``decima.evaluation.sweeps.objective_ms``) by sequence.
@@ -47,13 +50,13 @@ def evaluate_policy(
         raise NotFiniteError("the policy has weights that are not finite")
     setups = [(conditions.cluster_of(seed), conditions.sequence(seed)) for seed in seeds]
     if policy.config.is_compiled:
-        scheduler = NeuralScheduler(policy)
+        scheduler = NeuralScheduler(policy, guard=guard)
         records = [run_episode(*setup, scheduler) for setup in setups]
     else:
         from decima.policy.together import run_together  # networks that are not compiled
 
         clusters = [make_cluster(*setup) for setup in setups]
-        run_together(policy, clusters)
+        run_together(policy, clusters, guard)
         records = [cluster.record() for cluster in clusters]
     return np.array(
         [

@@ -11,6 +11,7 @@ import torch
 from decima.learning.cluster.config import TrainingConfig
 from decima.learning.cluster.rollout import Episode, Shared, Trajectories, roll_out
 from decima.learning.cluster.search import HEADS, improve, make_optimiser, run_pair, score_metrics
+from decima.learning.cluster.validation import evaluate_policy
 from decima.policy import batches
 from decima.policy.policy import Policy
 from decima.settings import parse_settings
@@ -76,6 +77,16 @@ def test_episodes_of_a_pair_differ_in_opposite_directions(runs: Runs) -> None:
     np.testing.assert_array_equal(run_pair(policy.arrays, shared, (7, opposite)), [minus, plus])
     same = run_pair(policy.arrays, shared, (7, {name: 0 * value for name, value in change.items()}))
     assert same[0].tolist() == same[1].tolist()
+
+
+def test_no_guard_helps_a_policy_that_waits(runs: Runs) -> None:
+    config = searching(runs)
+    policy = Policy(config.policy.build(), seed=3)
+    shared = Shared(config.conditions(), policy.config)
+    alone, guarded = (evaluate_policy(shared.conditions, policy, [7], guard=guard)[0] for guard in (False, True))
+    assert alone[0] > guarded[0]
+    unchanged = {name: np.zeros((1, 16)) for name in LAST}
+    assert run_pair(policy.arrays, shared, (7, unchanged)).tolist() == [alone.tolist()] * 2
 
 
 def test_random_directions_change_the_scores_by_their_standard_deviation(runs: Runs) -> None:

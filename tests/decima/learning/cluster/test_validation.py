@@ -23,6 +23,17 @@ def test_a_policy_is_judged_by_whole_episodes() -> None:
         assert cost_ms == pytest.approx(jct_ms + makespan_ms / 4)  # of four jobs
 
 
+@pytest.mark.parametrize("encoder", ["sums", "tests.example_parts.network:MeanEncoder"])
+def test_a_policy_that_waits_is_judged_with_and_without_the_guard(encoder: str) -> None:
+    config = SHORTCUT_POLICY.model_copy(update={"encoder": encoder, "wait": True})
+    policy, chosen = Policy(config, seed=3), conditions()
+    judged = [evaluate_policy(chosen, policy, [5], guard=guard)[0, 0] for guard in (True, False)]
+    schedulers = [NeuralScheduler(policy, guard=guard) for guard in (True, False)]
+    assert judged == [run_episode(CLUSTER, chosen.sequence(5), scheduler).mean_jct_ms for scheduler in schedulers]
+    assert schedulers[0].num_guarded > 0 == schedulers[1].num_guarded
+    assert judged[0] < judged[1]
+
+
 def test_episodes_in_lock_step_are_those_of_the_scheduler() -> None:
     config = SHORTCUT_POLICY.model_copy(update={"encoder": "tests.example_parts.network:MeanEncoder"})
     policy, chosen, seeds = Policy(config, seed=1), conditions(), [5, 9, 11]
