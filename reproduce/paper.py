@@ -2,14 +2,15 @@
 
 The paper trains by REINFORCE, with 16 episodes of one job sequence, whose mean is the baseline, and with episodes that
 grow longer. Its Decima is 21 % (batches) and 29 % (streams) below weighted fair sharing with the best alpha. ``ppo``
-are the recipes ``batch`` and ``stream``: PPO with a critic and GAE, on four episodes of each of several sequences; the
-network's inputs have no units. Both start from random weights, and know no rule. PPO takes about 35 minutes of CPU time
-for batches and 90 for streams. Trainings with several seeds show how much a result depends on chance. ``embedded`` are
-batches of the TPC-H jobs that ship with this project.
+is the recipe ``batch``: PPO with a critic and GAE, on four episodes of each of several sequences; the network's inputs
+have no units. For streams the recipes ``mixed`` and ``search`` train that policy further. Both start from random
+weights, and know no rule. PPO takes about 35 minutes of CPU time for batches and 65 for streams. Trainings with several
+seeds show how much a result depends on chance. ``embedded`` are batches of the TPC-H jobs that ship with this project.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -27,7 +28,15 @@ GAIN = {"batches": 0.21, "streams": 0.29}
 ARRIVALS = {
     "batches": {"jobs": 20, "seeds": 30},
     "streams": {"jobs": 200, "seeds": 10, "arrivals": "poisson", "interval": 25.0},
+    "busy-streams": {"jobs": 200, "seeds": 10, "arrivals": "poisson", "interval": 14.1},
     "embedded": {"jobs": 20, "seeds": 30},
+}
+#: Recipe of a training by PPO -> setting with the number of executors. For batches there is only the first training;
+#: for streams each of them starts with the policy of the one before.
+EXECUTORS = {
+    "batch": "cluster.executors",
+    "mixed": "settings.executors",
+    "search": "cluster.executors",
 }
 #: Changes of the recipe ``paper``, which is for streams, for batches.
 IN_BATCHES = [
@@ -56,9 +65,9 @@ def run(
     Args:
         workload: tpch, a workload file, or the folder of the published TPC-H profiles.
         executors: Executors of the cluster.
-        arrivals: batches, streams or embedded.
+        arrivals: batches, streams, busy-streams or embedded.
         iterations: Iterations of the paper's training.
-        ppo_iterations: Iterations of PPO; by default those of the recipes.
+        ppo_iterations: Iterations of each training of ppo; by default those of the recipes.
         seed: Seed of the first job sequence of the comparison.
         training_seeds: Seeds of the trainings by PPO; the paper's training has the first one.
         policies: Folder of the trained policies; complete trainings in it are not repeated.
@@ -66,20 +75,32 @@ def run(
     """
     tables, curves, rows = {}, {}, []
     for name in arrivals:
-        recipe, changes = ("stream", []) if name == "streams" else ("batch", IN_BATCHES)
+        in_streams = name.endswith("streams")
         jobs = "tpch" if name == "embedded" else workload
-        shorter = [] if ppo_iterations is None else [f"iterations={ppo_iterations}"]
-        trainings = [("paper", "paper", [*changes, f"iterations={iterations}"], training_seeds[0])]
-        trainings += [("ppo", recipe, shorter, training_seed) for training_seed in training_seeds]
+        first = training_seeds[0]
+        folder = policies / f"paper-{'streams' if in_streams else name}-{first}"
+        settings = [
+            f"cluster.executors={executors}",
+            f"seed={first}",
+            *([] if in_streams else IN_BATCHES),
+            f"iterations={iterations}",
+        ]
         schedulers = {rule: rule for rule in ("fair", TUNED, "srpt", "srpt-tuned")}
-        labels = []
-        for training, config, settings, training_seed in trainings:
-            first = training_seed == training_seeds[0]
-            labels.append(training if first else f"{training}, seed {training_seed}")
-            every = [f"cluster.executors={executors}", f"seed={training_seed}"]
-            folder = policies / f"{training}-{name}-{training_seed}"
-            schedulers[labels[-1]] = train(folder, config, [*every, *settings], jobs, workers)
-            curves[name, labels[-1]] = pd.read_json(folder / "metrics.jsonl", lines=True)
+        schedulers["paper"] = train(folder, "paper", settings, jobs, workers)
+        curves[name, "paper"] = _metrics([folder])
+        trainings = [("paper", "paper", first)]
+        for training_seed in training_seeds:
+            label = "ppo" if training_seed == first else f"ppo, seed {training_seed}"
+            trainings.append((label, "ppo", training_seed))
+            folders, start = [], []
+            for recipe in EXECUTORS if in_streams else ("batch",):
+                kind = ("embedded" if name == "embedded" else "batches") if recipe == "batch" else recipe
+                folders.append(policies / f"ppo-{kind}-{training_seed}")
+                settings = [f"{EXECUTORS[recipe]}={executors}", f"seed={training_seed}", *start]
+                settings += [] if ppo_iterations is None else [f"iterations={ppo_iterations}"]
+                schedulers[label] = train(folders[-1], recipe, settings, jobs, workers)
+                start = [f"start={schedulers[label].removeprefix('decima:')}"]
+            curves[name, label] = _metrics(folders)
         runs = decima.compare(
             schedulers, workload=jobs, executors=executors, seed=seed, workers=workers, **ARRIVALS[name]
         )
@@ -87,7 +108,7 @@ def run(
         if name in GAIN:
             table["paper"] = table["scheduler"].map({"paper": f"-{GAIN[name]:.0%}"})
         tables[name] = table
-        for label, (training, _, _, training_seed) in zip(labels, trainings, strict=True):
+        for label, training, training_seed in trainings:
             gain = paired(runs, label, "srpt-tuned")
             rows.append(
                 {
@@ -109,6 +130,13 @@ def run(
         values[f"{training} vs srpt-tuned, {name}"] = f"{gain.mean:+.1%} ± {gain.half_width:.1%}"
         values[f"minutes of {training}, {name}"] = f"{own['CPU minutes'].mean():.0f}"
     return Result(tables, {"paper": plot(curves)}, values)
+
+
+def _metrics(folders: Sequence[Path]) -> pd.DataFrame:
+    """Return the metrics of the last of successive trainings; CPU times include the earlier ones."""
+    *earlier, last = (pd.read_json(folder / "metrics.jsonl", lines=True) for folder in folders)
+    last["cpu_s"] += sum(metrics["cpu_s"].iloc[-1] for metrics in earlier)
+    return last
 
 
 def plot(curves: dict[tuple[str, str], pd.DataFrame]) -> Figure:

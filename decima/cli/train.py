@@ -122,13 +122,12 @@ def train(context: click.Context, /, device: str, workers: int | str | None, **o
     any number of workers and interruptions. Ctrl-C ends the training early, and --resume continues it. The recipe quick
     takes less than two minutes.
     """
-    from decima.learning.cluster.config import read_config, workload_overrides
+    from decima.learning.cluster.config import read_config
     from decima.policy.files import load_actor
 
     workload = workload_named(options["workload"], options["profiles"])
     source = settings_source(options, DEFAULT_RECIPE)
-    named = [] if workload is None else workload_overrides(workload)
-    config = read_config(source, [*options["overrides"], *named])  # before PyTorch is imported
+    config = read_config(source, options["overrides"], workload=workload)  # before PyTorch is imported
     if options["explain"]:
         from decima.learning.metrics import CLUSTER_METRICS
 

@@ -52,7 +52,7 @@ def trainings(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     def train(folder: Path, recipe: str, settings: Sequence[str], workload: str, workers: int) -> str:
         configs[folder.name] = read_config(recipe, settings)
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         rows = [
             {"iteration": step, "validation_mean_jct_s": 20.0, "improvement": -1.0, "cpu_s": 60.0} for step in range(2)
         ]
@@ -187,18 +187,21 @@ def test_the_training_of_the_paper_knows_no_rule(
     few = {"jobs": 2, "seeds": 2}
     monkeypatch.setattr(module, "ARRIVALS", {name: setting | few for name, setting in module.ARRIVALS.items()})
     options = {"workload": "synthetic", "executors": 5, "iterations": 3, "ppo_iterations": 2, "policies": tmp_path}
-    kinds = ("batches", "streams", "embedded")
+    kinds = ("batches", "streams", "busy-streams", "embedded")
     result = module.run(arrivals=kinds, training_seeds=(0, 4), **options)
     for name in kinds:
         schedulers = ["fair", TUNED, "srpt", "srpt-tuned", "paper", "ppo", "ppo, seed 4"]
         assert result.tables[name]["scheduler"].tolist() == schedulers
+    in_streams = [f"ppo-{recipe}-{seed}" for seed in (0, 4) for recipe in ("mixed", "search")]
     assert list(trainings) == [
-        f"{name}-{kind}-{seed}" for kind in kinds for name, seed in (("paper", 0), ("ppo", 0), ("ppo", 4))
+        *("paper-batches-0", "ppo-batches-0", "ppo-batches-4", "paper-streams-0", *in_streams),
+        *("paper-embedded-0", "ppo-embedded-0", "ppo-embedded-4"),
     ]
-    assert [config.iterations for config in trainings.values()] == [3, 2, 2] * 3
-    assert [config.seed for config in trainings.values()] == [0, 0, 4] * 3
-    for config in trainings.values():
+    for name, config in trainings.items():
+        assert config.iterations == (3 if name.startswith("paper") else 2)
+        assert config.seed == int(name[-1])
         assert config.behaviour_cloning is None
+        assert (config.start is not None) == (name in in_streams)
     values = result._asdict()["values"]
     assert values["minutes of ppo, batches"] == "1"
     table = result.tables["trainings"]
@@ -207,7 +210,13 @@ def test_the_training_of_the_paper_knows_no_rule(
     # Both trainings give the same policy here: the interval is that over trainings, not over sequences.
     assert values["ppo vs srpt-tuned, streams"].endswith(" ± 0.0%")
     assert not values["paper vs srpt-tuned, streams"].endswith(" ± 0.0%")
-    assert len(result.pictures["paper"].axes) == 3
+    assert table.groupby("arrivals")["CPU minutes"].max().to_dict() == {
+        "batches": 1,
+        "embedded": 1,
+        "streams": 3,
+        "busy-streams": 3,
+    }
+    assert len(result.pictures["paper"].axes) == 4
     assert "paper" not in result.tables["embedded"], "the paper has other jobs"
     embedded, others = (result.tables[kind]["mean_jct_s"].iloc[0] for kind in ("embedded", "batches"))
     assert embedded != others

@@ -36,7 +36,7 @@ from workloads.job import WorkloadError
 from workloads.quantities import quantities
 from workloads.sources.open import EMBEDDED
 
-__all__ = ["RECIPES", "TrainingConditions", "TrainingConfig", "read_config", "workload_overrides"]
+__all__ = ["RECIPES", "TrainingConditions", "TrainingConfig", "read_config"]
 
 RECIPES = Recipes(resources.files("decima.learning.cluster") / "recipes")
 
@@ -241,20 +241,28 @@ class TrainingConfig(RunConfig):
                 raise WorkloadError(f"cluster.reward {reward!r}: {problem}, expected {here}.{name}s")
 
 
-def workload_overrides(name: str | Path) -> list[str]:
-    """Return the settings, as texts ``key=value``, that select a workload.
+def read_config(
+    source: str | Path,
+    overrides: Sequence[str] = (),
+    changes: Mapping[str, Any] | None = None,
+    workload: str | Path | None = None,
+) -> TrainingConfig:
+    """Read the settings of a training on clusters, see ``decima.settings.read_settings``.
 
     Args:
-        name: ``tpch``, ``synthetic``, path of a workload file, or folder of the published TPC-H profiles.
+        workload: ``tpch``, ``synthetic``, path of a workload file, or folder of the published TPC-H profiles. It
+            replaces the workload of the settings, or all sources of ``settings``.
     """
-    is_folder = Path(name).is_dir()
-    file = None if is_folder or str(name) == EMBEDDED else str(name)
-    profiles = str(name) if is_folder else None
-    return [f"workload.profiles={json.dumps(profiles)}", f"workload.file={json.dumps(file)}"]
-
-
-def read_config(
-    source: str | Path, overrides: Sequence[str] = (), changes: Mapping[str, Any] | None = None
-) -> TrainingConfig:
-    """Read the settings of a training on clusters, see ``decima.settings.read_settings``."""
-    return read_settings(TrainingConfig, RECIPES, source, overrides, changes)
+    config = read_settings(TrainingConfig, RECIPES, source, overrides, changes)
+    if workload is None:
+        return config
+    name = str(workload)
+    named: dict[str, Any]
+    if config.settings is not None:
+        named = {"settings.sources": [name]}
+    elif Path(name).is_dir():
+        named = {"workload.profiles": name, "workload.file": None}
+    else:
+        named = {"workload.profiles": None, "workload.file": None if name == EMBEDDED else name}
+    selected = [f"{key}={json.dumps(value)}" for key, value in named.items()]
+    return read_settings(TrainingConfig, RECIPES, source, [*overrides, *selected], changes)

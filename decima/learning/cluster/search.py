@@ -40,7 +40,7 @@ MOMENTUM = 0.8
 #: Number of job sequences from which the metric of the weights is estimated, and share of the decisions in them.
 SEQUENCES, SAMPLED = 4, 0.1
 #: Added to the eigenvalues of covariance matrices, relative to their mean.
-RIDGE = 1e-4
+RIDGE = 1e-3
 
 Floats = NDArray[np.float64]
 #: Runs a function on each item in the workers, see ``TrainingLoop``.

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from decima.evaluation.variants import HINDSIGHT
 from decima.learning.cluster.advantages import Advantages
-from decima.learning.cluster.config import TrainingConfig, read_config, workload_overrides
+from decima.learning.cluster.config import TrainingConfig, read_config
 from decima.learning.cluster.ppo import PPO
 from decima.learning.cluster.reinforce import Reinforce, sequence_gradients, signal_of
 from decima.learning.cluster.rollout import (
@@ -391,7 +391,8 @@ def train_policy(
             folder of a run to resume.
         out: folder of the run; by default a new one in the current folder, such as ``quick-policy``.
         workload: workload instead of that of ``config``: ``tpch``, ``synthetic``, a workload file, or a folder of the
-            published TPC-H profiles; or a dictionary of some keys of the section ``workload``.
+            published TPC-H profiles, with ``settings`` the only source; or a dictionary of some keys of the section
+            ``workload``.
         overrides: texts that replace settings of ``config``, such as ``"iterations=20"``.
         resume: whether to continue from the checkpoint in the folder, which must contain a run.
         device: device of the updates, ``cpu`` or ``cuda``; episodes always run on CPUs.
@@ -425,12 +426,10 @@ def train_policy(
     if resume:
         check_resumable(Path(out))
     if isinstance(workload, Mapping):
-        settings["workload"] = workload
-    elif workload is not None:
-        overrides = [*overrides, *workload_overrides(workload)]
+        settings["workload"], workload = workload, None
     if not isinstance(config, TrainingConfig):
-        config = read_config(Path(out) / CONFIG if config is None else config, overrides, settings)
-    elif overrides or settings:
+        config = read_config(Path(out) / CONFIG if config is None else config, overrides, settings, workload)
+    elif overrides or settings or workload is not None:
         raise TrainingError("workload, overrides and settings need the name of a recipe or a file as config")
     training = ClusterTraining(config, out, resume=resume, device=device, workers=workers, command=command)
     if on_progress is not None:

@@ -130,6 +130,16 @@ def test_features_beside_those_of_a_preset() -> None:
     assert policy.job_features == (*preset.job_features, Feature(name="job_weight"))
 
 
+def test_a_workload_replaces_that_of_the_settings_or_their_sources(tmp_path: Path) -> None:
+    file, folder = str(tmp_path / "jobs.json"), str(tmp_path)
+    read = [
+        read_config("batch", ["workload.file=other.json"], workload=name).workload for name in (file, folder, "tpch")
+    ]
+    assert [(each.file, each.profiles) for each in read] == [(Path(file), None), (None, Path(folder)), (None, None)]
+    assert read_config("mixed", workload=folder).settings.sources == (folder,)
+    assert read_config("mixed").settings.sources == ("tpch",)
+
+
 def test_overrides_win_and_bad_files_are_refused(tmp_path: Path) -> None:
     path = written(tmp_path, "iterations: 7\nseed: 2")
     overrides = ["iterations=9", "curriculum.start=20", "behaviour_cloning={scheduler: fair, epochs: 2}"]
