@@ -30,7 +30,7 @@ from decima.learning.metrics_file import read_metrics
 from decima.policy.about import read_about
 from decima.show.tables import interval_text
 from tests.cases import cases
-from tests.decima.cli.commands import assert_one_line_error, succeeded
+from tests.decima.cli.commands import succeeded
 from tests.decima.evaluation.examples import LIBRARY
 from tests.decima.learning.cluster.examples import small
 from tests.decima.learning.examples import assert_same_run
