@@ -249,9 +249,7 @@ def read_config(
 ) -> TrainingConfig:
     """Read the settings of a training on clusters, see ``decima.settings.read_settings``.
 
-    Args:
-        workload: ``tpch``, ``synthetic``, path of a workload file, or folder of the published TPC-H profiles. It
-            replaces the workload of the settings, or all sources of ``settings``.
+    A workload, see ``decima.train``, replaces that of the settings, or all sources of ``settings``.
     """
     config = read_settings(TrainingConfig, RECIPES, source, overrides, changes)
     if workload is None:
@@ -264,5 +262,5 @@ def read_config(
         named = {"workload.profiles": name, "workload.file": None}
     else:
         named = {"workload.profiles": None, "workload.file": None if name == EMBEDDED else name}
-    selected = [f"{key}={json.dumps(value)}" for key, value in named.items()]
-    return read_settings(TrainingConfig, RECIPES, source, [*overrides, *selected], changes)
+    overrides = [*overrides, *(f"{key}={json.dumps(value)}" for key, value in named.items())]
+    return read_settings(TrainingConfig, RECIPES, source, overrides, changes)

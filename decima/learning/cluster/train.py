@@ -391,8 +391,7 @@ def train_policy(
             folder of a run to resume.
         out: folder of the run; by default a new one in the current folder, such as ``quick-policy``.
         workload: workload instead of that of ``config``: ``tpch``, ``synthetic``, a workload file, or a folder of the
-            published TPC-H profiles, with ``settings`` the only source; or a dictionary of some keys of the section
-            ``workload``.
+            published TPC-H profiles; or a dictionary of keys of ``workload``. With ``settings`` the only source.
         overrides: texts that replace settings of ``config``, such as ``"iterations=20"``.
         resume: whether to continue from the checkpoint in the folder, which must contain a run.
         device: device of the updates, ``cpu`` or ``cuda``; episodes always run on CPUs.

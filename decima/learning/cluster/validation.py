@@ -35,10 +35,7 @@ __all__ = [
 def evaluate_policy(
     conditions: Conditions, policy: Actor | Policy, seeds: Sequence[int], guard: bool = True
 ) -> NDArray[np.float64]:
-    """Run greedy episodes of a policy on the job sequences of n seeds, with a custom network in lock step.
-
-    Args:
-        guard: see ``NeuralScheduler``.
+    """Run greedy episodes of a policy on the job sequences of n seeds, with or without its guard.
 
     Returns:
         float64 [n, 3], ms: mean JCT, makespan and objective (``decima.evaluation.sweeps.objective_ms``) by sequence.
