@@ -46,6 +46,9 @@ FEW = {
     "--allow-parts": "--seeds 1 --training 1 --processes 1 --jobs 5 --schedulers fair,decima",
     "decima train --config": "--processes 1 --set iterations=1 --set validation.sequences=1 "
     "--set behaviour_cloning=null --set episodes.sequences=1 --set episodes.per_sequence=2 --set workload.jobs=5",
+    "--config mixed": "--set workload={} --set settings.batch_jobs=3 --set settings.stream_jobs=3 "
+    "--set validation.cells=1",
+    "--config search": "--set episodes={} --set search.pairs=2",
 }
 
 
