@@ -142,6 +142,8 @@ def _metrics(folders: Sequence[Path]) -> pd.DataFrame:
 def plot(curves: dict[tuple[str, str], pd.DataFrame]) -> Figure:
     """Draw the improvement in the validation over CPU time; dotted: gain of the paper."""
     names = list(dict.fromkeys(name for name, _ in curves))
+    if "streams" in names and "busy-streams" in names:
+        names.remove("busy-streams")  # the same trainings
     figure = new_figure(10, 4)
     panels = figure.subplots(1, len(names), squeeze=False)[0]
     for axes, name in zip(panels, names, strict=True):
