@@ -78,7 +78,8 @@ def run(
         in_streams = name.endswith("streams")
         jobs = "tpch" if name == "embedded" else workload
         first = training_seeds[0]
-        folder = policies / f"paper-{'streams' if in_streams else name}-{first}"
+        trained = "streams" if in_streams else name  # one training for streams of all loads
+        folder = policies / f"paper-{trained}-{first}"
         settings = [
             f"cluster.executors={executors}",
             f"seed={first}",
@@ -87,7 +88,7 @@ def run(
         ]
         schedulers = {rule: rule for rule in ("fair", TUNED, "srpt", "srpt-tuned")}
         schedulers["paper"] = train(folder, "paper", settings, jobs, workers)
-        curves[name, "paper"] = _metrics([folder])
+        curves[trained, "paper"] = _metrics([folder])
         trainings = [("paper", "paper", first)]
         for training_seed in training_seeds:
             label = "ppo" if training_seed == first else f"ppo, seed {training_seed}"
@@ -100,7 +101,7 @@ def run(
                 settings += [] if ppo_iterations is None else [f"iterations={ppo_iterations}"]
                 schedulers[label] = train(folders[-1], recipe, settings, jobs, workers)
                 start = [f"start={schedulers[label].removeprefix('decima:')}"]
-            curves[name, label] = _metrics(folders)
+            curves[trained, label] = _metrics(folders)
         runs = decima.compare(
             schedulers, workload=jobs, executors=executors, seed=seed, workers=workers, **ARRIVALS[name]
         )
@@ -117,7 +118,7 @@ def run(
                     "seed": training_seed,
                     "vs srpt-tuned": gain.mean,
                     ci95("vs srpt-tuned"): gain.half_width,
-                    "CPU minutes": round(curves[name, label]["cpu_s"].iloc[-1] / 60),
+                    "CPU minutes": round(curves[trained, label]["cpu_s"].iloc[-1] / 60),
                 }
             )
     tables["trainings"] = pd.DataFrame(rows)
@@ -142,8 +143,6 @@ def _metrics(folders: Sequence[Path]) -> pd.DataFrame:
 def plot(curves: dict[tuple[str, str], pd.DataFrame]) -> Figure:
     """Draw the improvement in the validation over CPU time; dotted: gain of the paper."""
     names = list(dict.fromkeys(name for name, _ in curves))
-    if "streams" in names and "busy-streams" in names:
-        names.remove("busy-streams")  # the same trainings
     figure = new_figure(10, 4)
     panels = figure.subplots(1, len(names), squeeze=False)[0]
     for axes, name in zip(panels, names, strict=True):
