@@ -107,7 +107,7 @@ def override(key: str, value: object) -> str:
 
 @click.command(context_settings={"show_default": True})
 @training_options(
-    "quick, batch, stream, mixed, search, errors, makespan, deadlines, weights, paper, general, packing, trace",
+    "quick, batch, stream, mixed, search, few, errors, makespan, deadlines, weights, paper, general, packing, trace",
     DEFAULT_RECIPE,
     workload_options("the workload of the settings"),
 )

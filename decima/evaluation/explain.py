@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,7 @@ from decima.evaluation.metrics import Interval, mean_interval
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.files import load_policy
 from decima.policy.policy import Policy
-from decima.policy.scheduler import Featurizer, NeuralScheduler
+from decima.policy.scheduler import NeuralScheduler
 from decima.registry import make_scheduler
 from decima.schedulers.guarantees import Guarantees, guarded
 from decima.schedulers.guarded import Guarded
@@ -184,11 +184,10 @@ def explain(
         - _mean_jct_s(_go_on(cluster.fork(seed, log=False), chosen, _fork(scheduler)))
         for seed in range(0 if alike else futures)
     ]
-    featurizer = Featurizer(network.config)
-    graph = featurizer.graph(seen)
-    stages, limits = _probabilities(network, graph)
     # Decisions of the network with and without its guard.
     with_guard, plain = (NeuralScheduler(network, guard=guard) for guard in (True, False))
+    graph, deciding = plain.graph(seen), cast("Policy", plain.deciding(seen)[1])
+    stages, limits = _probabilities(deciding, graph)
     with_guard.reset(seen.config)
     plain.reset(seen.config)
     all_overruled = _overruled(to_the_end)
@@ -201,7 +200,7 @@ def explain(
         jobs=_jobs(seen, cluster.estimates),
         stages=_stages(seen, graph, stages),
         limits=_limits(graph, limits, node),
-        influences=_influences(network, graph, node),
+        influences=_influences(deciding, graph, node),
         chosen=_named(seen, chosen),
         guarded=plain.decide(seen) != with_guard.decide(seen),
         guarantee=next(

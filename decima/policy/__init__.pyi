@@ -5,6 +5,7 @@ from .config import Feature, PolicyConfig
 from .distribution import Distribution
 from .encoder import Embeddings, Encoder, GraphTensors, LimitHead, StageHead
 from .features import JobFeature, StageFeature
+from .few_jobs import FewJobs
 from .files import load_actor, load_policy, policy_path
 from .grid import COMPARED, GridActor, load_network
 from .parts import NotFiniteError, PartError, PolicyFileError, allow_parts
@@ -24,6 +25,7 @@ __all__ = [
     "Encoder",
     "Feature",
     "Featurizer",
+    "FewJobs",
     "GraphTensors",
     "Graphs",
     "GridActor",

@@ -37,9 +37,7 @@ def read_archive(path: Path) -> dict[str, NDArray[Any]]:
         raise PolicyFileError(str(error)) from None
 
 
-def read_head(
-    path: Path, arrays: Mapping[str, NDArray[Any]], name: str, version: int
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def read_head(path: Path, arrays: Mapping[str, NDArray[Any]], name: str, version: int) -> dict[str, Any]:
     """Parse the JSON text of a policy file.
 
     Args:
@@ -49,7 +47,8 @@ def read_head(
         version: expected format version.
 
     Returns:
-        The configuration, not yet validated (see ``checked``), and the information about the training.
+        Its entries, not yet validated (see ``checked``). Among them are two objects: ``config``, the configuration, and
+        ``about``, information about the training.
 
     Raises:
         PolicyFileError: the text is missing, or is not a JSON object of this format version.
@@ -69,11 +68,11 @@ def read_head(
     for key in ("config", "about"):
         if not isinstance(head.setdefault(key, {} if key == "about" else None), dict):
             raise PolicyFileError(f"{expected}: {key}: expected an object")
-    return head["config"], head["about"]
+    return head
 
 
 def checked_weights(
-    path: Path, arrays: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]]
+    path: Path, arrays: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]], within: str = ""
 ) -> dict[str, NDArray[np.float32]]:
     """Check names, shapes and values of weights, and return the weights as float32.
 
@@ -81,6 +80,7 @@ def checked_weights(
         path: path of the file, for error messages.
         arrays: arrays by name.
         shapes: expected shapes by name.
+        within: beginning of the names in the file, for error messages.
 
     Raises:
         PolicyFileError: an array is missing or unknown, has another shape or type, or is not finite.
@@ -88,16 +88,16 @@ def checked_weights(
     weights = {}
     for name in sorted(arrays.keys() | shapes.keys()):
         if name not in arrays or name not in shapes:
-            raise PolicyFileError(f"{path}: the array {name} is missing or unknown")
+            raise PolicyFileError(f"{path}: the array {within}{name} is missing or unknown")
         array = arrays[name]
         if array.shape != shapes[name] or array.dtype.kind != "f":
             raise PolicyFileError(
-                f"{path}: {name} must be float of shape {shapes[name]}, got {array.dtype} {array.shape}"
+                f"{path}: {within}{name} must be float of shape {shapes[name]}, got {array.dtype} {array.shape}"
             )
         with np.errstate(over="ignore"):
             weights[name] = array.astype(np.float32, order="C")
         if not np.isfinite(weights[name]).all():
-            raise PolicyFileError(f"{path}: {name} has weights that are not finite")
+            raise PolicyFileError(f"{path}: {within}{name} has weights that are not finite")
     return weights
 
 

@@ -23,6 +23,7 @@ def write_policy(
     about: Mapping[str, Any],
     head: str,
     version: int,
+    **more: Any,
 ) -> None:
     """Write a policy file atomically.
 
@@ -32,9 +33,10 @@ def write_policy(
         about: JSON-compatible information about the training, such as its command and results.
         head: name of the array with the JSON text.
         version: format version.
+        more: other entries of the JSON text by key.
     """
-    text = json.dumps({"version": version, "config": config.model_dump(mode="json"), "about": dict(about)})
-    write_archive(path, {head: np.array(text), **arrays})
+    text = {"version": version, "config": config.model_dump(mode="json"), "about": dict(about), **more}
+    write_archive(path, {head: np.array(json.dumps(text)), **arrays})
 
 
 def write_archive(path: Path, arrays: Mapping[str, Any]) -> None:

@@ -166,7 +166,8 @@ def parse_head(path: Path, arrays: Mapping[str, Any]) -> tuple[GridPolicyConfig,
     """
     if HEAD not in arrays:
         raise PolicyFileError(f"{path}: not a network for a grid: expected the text {HEAD!r}")
-    config, about = read_head(path, arrays, HEAD, VERSION)
+    head = read_head(path, arrays, HEAD, VERSION)
+    config, about = head["config"], head["about"]
     return checked(path, GridPolicyConfig, config, "config"), about
 
 

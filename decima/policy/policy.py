@@ -35,6 +35,7 @@ from workloads.errors import PartError
 
 if TYPE_CHECKING:
     from decima.policy.compiled.choices import Choices
+    from decima.policy.few_jobs import FewJobs
 
 __all__ = ["Evaluation", "Policy"]
 
@@ -67,6 +68,7 @@ class Policy(nn.Module):
 
     Attributes:
         custom_parts: custom modules by their key in ``config``.
+        few_jobs: see ``Actor.few_jobs``; its network is no submodule.
 
     Raises:
         PartError: a custom part cannot be loaded.
@@ -76,6 +78,7 @@ class Policy(nn.Module):
     networks: nn.ModuleDict
     encoder: Encoder | None
     custom_parts: dict[str, nn.Module]
+    few_jobs: FewJobs | None = None
 
     def __init__(self, config: PolicyConfig, seed: int = 0) -> None:
         super().__init__()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from decima.policy.archive_writer import write_archive, write_policy
-from decima.policy.file_format import HEAD, VERSION
+from decima.policy.file_format import FEW_JOBS, HEAD, VERSION
 
 if TYPE_CHECKING:
     from decima.policy.policy import Policy
@@ -27,7 +27,11 @@ def save_policy(path: str | Path, policy: Actor | Policy, about: Mapping[str, An
         policy: policy to write.
         about: JSON-compatible information about the training, such as its command and results.
     """
-    write_policy(Path(path), policy.config, policy.arrays, about or {}, HEAD, VERSION)
+    arrays, more = policy.arrays, {}
+    if few := policy.few_jobs:
+        arrays |= {f"{FEW_JOBS}.{name}": array for name, array in few.policy.arrays.items()}
+        more[FEW_JOBS] = {"at_most": few.at_most, "config": few.policy.config.model_dump(mode="json")}
+    write_policy(Path(path), policy.config, arrays, about or {}, HEAD, VERSION, **more)
 
 
 def add_about(path: Path, more: Mapping[str, Any]) -> dict[str, Any]:

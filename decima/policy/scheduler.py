@@ -39,6 +39,7 @@ from workloads.job import JobProfile
 
 if TYPE_CHECKING:
     from decima.policy.compiled.choices import Choices
+    from decima.policy.few_jobs import FewJobs
     from decima.policy.policy import Policy
 
 __all__ = ["Actor", "Featurizer", "NetworkChoice", "NeuralScheduler"]
@@ -109,6 +110,8 @@ class NeuralScheduler(Scheduler):
         self.policy = policy
         self.sample_seed = sample_seed
         self._featurizer = Featurizer(policy.config, guard=guard)
+        if policy.few_jobs is not None:
+            self._for_few = Featurizer(policy.few_jobs.policy.config, guard=guard)
         self._begin()
 
     @cached_property
@@ -120,12 +123,20 @@ class NeuralScheduler(Scheduler):
         """
         network = policies.Policy(self.policy.config)
         network.take({name: array.copy() for name, array in self.policy.arrays.items()})
+        network.few_jobs = self.policy.few_jobs
         self.policy = network
         return network
 
     def graph(self, observation: Observation) -> Graphs:
         """Return the graph of an observation, the input of the network."""
-        return self._featurizer.graph(observation)
+        return self.deciding(observation)[0].graph(observation)
+
+    def deciding(self, observation: Observation) -> tuple[Featurizer, Actor | Policy]:
+        """Return the network that decides in an observation, and the featurizer of its inputs."""
+        few = self.policy.few_jobs
+        if few is not None and len(observation.jobs) <= few.at_most:
+            return self._for_few, few.policy
+        return self._featurizer, self.policy
 
     def reset(self, config: ClusterConfig) -> None:
         """Start an episode."""
@@ -142,7 +153,8 @@ class NeuralScheduler(Scheduler):
     def decide(self, observation: Observation) -> Decision | None:
         """Return the network's decision; None if no stage may be chosen, or the executors are left idle."""
         uniforms = self._next_uniforms()
-        choice = self._featurizer.choose(observation, self.policy, uniforms)
+        featurizer, network = self.deciding(observation)
+        choice = featurizer.choose(observation, network, uniforms)
         if uniforms is not None:
             self._uniforms = uniforms[0, 4 if choice.guarded else 2 :]
         self.num_guarded += choice.guarded
@@ -322,10 +334,14 @@ class Actor:
     Args:
         config: configuration of the policy.
         arrays: float32 weights, with names and shapes as in ``PolicyConfig.array_shapes``.
+
+    Attributes:
+        few_jobs: network for states with few live jobs, with which ``NeuralScheduler`` decides there; None without one.
     """
 
     config: PolicyConfig
     arrays: dict[str, NDArray[np.float32]]
+    few_jobs: FewJobs | None = None
     network: layers.NetworkArrays
     packed: tuple[Any, ...]
 

@@ -31,7 +31,7 @@ from decima.settings import (
 from simulator.cluster.config import DECIMA_SIM, ClusterConfig
 from simulator.cluster.reward import COMMON
 from workloads.arrivals import JobSequence, RandomStream, random_stream
-from workloads.declaration import declared
+from workloads.declaration import declared, described
 from workloads.job import WorkloadError
 from workloads.quantities import quantities
 from workloads.sources.open import EMBEDDED
@@ -80,6 +80,12 @@ class TrainingConfig(RunConfig):
     cluster: Annotated[ClusterConfig, Outside()] = ClusterConfig()
     workload: Annotated[sections.WorkloadSection, Outside()] = sections.WorkloadSection()
     settings: Annotated[Any, Imported("decima.learning.cluster.settings:SettingsSection")] = None
+    few_jobs: int | None = described(
+        None,
+        "trains a second network, which decides with at most this number of live jobs; the policy of start decides "
+        "in the other states, and does not change. null: no second network",
+        ge=1,
+    )
     restarts: sections.RestartsSection | None = None
     episodes: sections.EpisodesSection = sections.EpisodesSection()
     curriculum: sections.CurriculumSection | None = None
@@ -99,6 +105,8 @@ class TrainingConfig(RunConfig):
             raise ValueError("curriculum: no episode ends early with the semantics decima-sim")
         if self.returns.relative and self.cluster.reward != "jct":
             raise ValueError("returns.relative: expected the reward jct")
+        if self.few_jobs is not None and (self.start is None or self.policy.build().has_custom_parts):
+            raise ValueError("few_jobs: expected a start, and a policy without custom parts")
         if self.search is not None:
             self.search.check(self)
         return self

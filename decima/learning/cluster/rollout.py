@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from decima import policy as policies  # its names are imported on first use
 from decima.policy import batches
 from decima.policy.compiled.graphs import Graphs
-from decima.policy.scheduler import Actor, Featurizer, NetworkChoice
+from decima.policy.scheduler import Actor, Featurizer, NetworkChoice, NeuralScheduler
 from decima.registry import make_scheduler
 from decima.settings import ENDS, RUN_SEEDS, WARM_UPS
 from simulator.cluster.episode import make_cluster
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from decima.evaluation.conditions import Conditions
     from decima.learning.cluster.config import TrainingConditions, TrainingConfig
     from decima.policy.config import PolicyConfig
+    from decima.policy.few_jobs import ManyJobs
     from decima.policy.policy import Policy
     from simulator.cluster.base import BaseCluster
     from simulator.cluster.config import ClusterConfig
@@ -154,6 +155,7 @@ class Episode:
         random: generator of the policy's choices; None for greedy choices, see ``Policy.act``.
         share: fraction of the choices that become samples, evenly spaced.
         start_ms: end of the warm-up, in which ``WARM_UP`` decides and no decision becomes a sample, ms.
+        many_jobs: policy for states with many live jobs, see ``ManyJobs``; its decisions become no samples.
     """
 
     def __init__(
@@ -165,6 +167,7 @@ class Episode:
         random: np.random.Generator | None = None,
         share: float = 1.0,
         start_ms: float = 0.0,
+        many_jobs: ManyJobs | None = None,
     ) -> None:
         self.config, self.sequence = cluster, sequence
         self.random, self.share = random, share
@@ -176,6 +179,10 @@ class Episode:
         self.rewards: list[float] = []
         self.num_decisions = 0
         self._num_choices = self._num_rows = 0
+        self._few_jobs = math.inf
+        if many_jobs is not None:
+            self._few_jobs = many_jobs.more_than
+            self._of_many = NeuralScheduler(many_jobs.policy, guard=False)
         if start_ms:
             self._warm_up(start_ms)
 
@@ -198,6 +205,9 @@ class Episode:
         self.draw()
         while not self.cluster.done:
             observation = self.cluster.observe()
+            if len(observation.jobs) > self._few_jobs:
+                self.decide(self._of_many.decide(observation) if observation.num_schedulable else None)
+                continue
             choice = self.featurizer.choose(observation, policy, self.uniforms, self.takes_sample)
             self.carry_out(observation, choice)
 
@@ -266,7 +276,10 @@ class Episode:
 
 
 def start_episodes(
-    policy: PolicyConfig, conditions: Conditions, plans: Sequence[EpisodePlan]
+    policy: PolicyConfig,
+    conditions: Conditions,
+    plans: Sequence[EpisodePlan],
+    many_jobs: ManyJobs | None = None,
 ) -> list[Episode]:
     """Start planned episodes; episodes with the same sequence seed share the job sequence."""
     planned: dict[tuple[int | None, bool], Conditions] = {}
@@ -281,7 +294,9 @@ def start_episodes(
         random = random_stream(plan.run_seed, RandomStream.POLICY, plan.iteration, plan.episode)
         cluster = planned[key].cluster_of(seed)
         episodes.append(
-            Episode(policy, cluster, sequences[seed], plan.end_ms, random, plan.share, plan.start_ms)
+            Episode(
+                policy, cluster, sequences[seed], plan.end_ms, random, plan.share, plan.start_ms, many_jobs
+            )
         )
     return episodes
 
@@ -493,11 +508,19 @@ def _sums(stages, num_jobs, num_executors):  # type: ignore[no-untyped-def]
 
 @dataclass(frozen=True, eq=False)
 class Shared:
-    """Data that all work items need: conditions, configuration of the policy, random seed of schedulers."""
+    """Data that all work items need.
+
+    Attributes:
+        conditions: clusters and job sequences.
+        policy: configuration of the policy that learns.
+        seed: random seed of schedulers.
+        many_jobs: policy for states with many live jobs if the policy that learns is one for few.
+    """
 
     conditions: Conditions
     policy: PolicyConfig
     seed: int = 0
+    many_jobs: ManyJobs | None = None
 
 
 def make_actor(config: PolicyConfig, arrays: Mapping[str, NDArray[np.float32]]) -> Actor | Policy:
@@ -522,4 +545,4 @@ def roll_out_plans(
 ) -> Trajectories:
     """Run planned episodes with a policy of the given weights."""
     actor = make_actor(shared.policy, weights)
-    return roll_out(actor, start_episodes(shared.policy, shared.conditions, plans))
+    return roll_out(actor, start_episodes(shared.policy, shared.conditions, plans, shared.many_jobs))

@@ -155,6 +155,8 @@ def run_pair(
         for name, change in changes.items():
             changed[name] = (weights[name] + sign * change).astype(np.float32)
         actor = make_actor(shared.policy, changed)
+        if shared.many_jobs is not None:
+            actor = shared.many_jobs.and_few(actor)
         rows.append(evaluate_policy(shared.conditions, actor, [seed], guard=False))
     return np.concatenate(rows)
 

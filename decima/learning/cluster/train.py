@@ -50,6 +50,7 @@ from decima.policy.distribution import summarise
 from decima.policy.file_format import TRAINED_ON
 from decima.policy.policy import Policy
 from decima.policy.save import save_policy
+from decima.policy.scheduler import Actor
 from decima.settings import (
     CLONING,
     SHUFFLE,
@@ -64,6 +65,7 @@ from workloads.errors import PolicyFileError
 
 if TYPE_CHECKING:
     from decima.learning.cluster.sections import UpdateSection
+    from decima.policy.few_jobs import ManyJobs
 
 __all__ = ["ClusterTraining", "train_policy"]
 
@@ -101,6 +103,14 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
         self._conditions = config.conditions()
         self.policy = Policy(config.policy.build(), seed=config.seed).to(self._device)
         self.average = copy.deepcopy(self.policy)
+        self._many_jobs: ManyJobs | None = None
+        if config.few_jobs is not None:
+            from decima.policy.few_jobs import ManyJobs
+            from decima.policy.files import load_actor
+
+            assert config.start is not None
+            start = load_actor(config.start)
+            self._many_jobs = ManyJobs(config.few_jobs, Actor(start.config, start.arrays))
         self.advantages = Advantages(config, self._conditions)
         self._algorithm = _make_algorithm(config.update)
         self._optimiser: torch.optim.Optimizer = torch.optim.Adam(
@@ -198,16 +208,20 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
 
     def _start_from(self, start: str) -> Mapping[str, Any]:
         from decima.policy.about import read_about
-        from decima.policy.files import load_policy, policy_path
+        from decima.policy.files import load_actor, policy_path
 
         path = policy_path(start)
-        policy = load_policy(path)
+        policy = load_actor(path)
+        if policy.few_jobs is not None:
+            if self.config.few_jobs is None:
+                raise PolicyFileError(f"{path}: has a second network for few jobs: expected few_jobs")
+            policy = policy.few_jobs.policy
         # Waiting is a choice among the same limits, so the weights of a policy without it fit, too.
         here, there = (network.config.model_dump(exclude={"wait"}) for network in (self.policy, policy))
         if other := [name for name in here if here[name] != there[name]]:
             raise PolicyFileError(f"{path}: a policy of other settings: {', '.join(other)}")
         for network in (self.policy, self.average):
-            network.load_state_dict(policy.state_dict())
+            network.take(policy.arrays)
         return read_about(start)
 
     def _begin(self) -> Iterator[dict[str, float]]:
@@ -291,7 +305,7 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
     # Checkpoints and the policy file.
 
     def _shared(self) -> Shared:
-        return Shared(self._conditions, self.policy.config, self.config.seed)
+        return Shared(self._conditions, self.policy.config, self.config.seed, self._many_jobs)
 
     def state(self) -> dict[str, Any]:
         """See ``TrainingLoop.state``."""
@@ -331,7 +345,15 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
 
     @cached_property
     def _trained_on(self) -> dict[str, Any]:
-        """Training distribution; cached, since the measurement is slow and the same at every checkpoint."""
+        """Training distribution; cached, since the measurement is slow and the same at every checkpoint.
+
+        A policy with a second network has that of the first, which decides in most states with many jobs.
+        """
+        if self.config.few_jobs is not None and self.config.start is not None:
+            from decima.policy.about import read_about
+
+            if (of_first := read_about(self.config.start).get(TRAINED_ON)) is not None:
+                return dict(of_first)
         measured = MEASURED if self.config.settings is None else MEASURED_SETTINGS
         seeds = self.config.training_seeds[:measured]
         samples = ((self._conditions.cluster_of(seed), self._conditions.sequence(seed)) for seed in seeds)
@@ -341,7 +363,7 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
         return {TRAINED_ON: self._trained_on}
 
     def _write(self, path: Path, network: Policy, about: Mapping[str, Any]) -> None:
-        save_policy(path, network, about)
+        save_policy(path, self._many_jobs.and_few(network) if self._many_jobs else network, about)
 
 
 def _shares(items: Sequence[Item], count: int, most: int | None = None) -> list[list[Item]]:

@@ -66,8 +66,14 @@ def evaluate_policy(
 def evaluate_weights(
     weights: dict[str, NDArray[np.float32]], shared: Shared, seeds: Sequence[int]
 ) -> NDArray[np.float64]:
-    """Run ``evaluate_policy`` for a policy with the given weights."""
-    return evaluate_policy(shared.conditions, make_actor(shared.policy, weights), seeds)
+    """Run ``evaluate_policy`` for a policy with the given weights.
+
+    A network for few jobs has no guard here, as in its training: a policy is otherwise best that relies on it.
+    """
+    policy = make_actor(shared.policy, weights)
+    if shared.many_jobs is not None:
+        return evaluate_policy(shared.conditions, shared.many_jobs.and_few(policy), seeds, guard=False)
+    return evaluate_policy(shared.conditions, policy, seeds)
 
 
 def reference_row(shared: Shared, seed: int) -> NDArray[np.float64]:

@@ -18,7 +18,7 @@ from decima.show.explanation import notes, shown, tables
 from simulator import ClusterConfig, Decision, Observation
 from simulator.cluster.config import Knowledge
 from tests.decima.evaluation.examples import CLUSTER, conditions
-from tests.decima.policy.examples import policy_of, probabilities
+from tests.decima.policy.examples import policy_of, probabilities, two_networks
 
 SEED = 5
 
@@ -56,6 +56,26 @@ def test_decisions_are_told_and_what_comes_of_them(policy: Path) -> None:
     assert set(alike.mean_jct_s.values()) == {whole}
     assert not alike.differs
     assert alike.source in [-1, *alike.jobs["job"]]
+
+
+def test_the_network_that_decides_is_explained(tmp_path: Path) -> None:
+    """Only the second network may wait, so that only its lowest limit is the executors that the job holds."""
+    both = two_networks()
+    assert both.few_jobs is not None
+    save_policy(tmp_path / "both.npz", both)
+    networks = {}
+    for is_few, each in ((False, both), (True, both.few_jobs.policy)):
+        networks[is_few] = Policy(each.config)
+        networks[is_few].take(each.arrays)
+    here, few = conditions(seed=SEED), set()
+    for number, (_, seen, _) in enumerate(replay(here, SEED, load_policy(tmp_path / "both.npz"))):
+        is_few = len(seen.jobs) <= 2
+        if (is_few, seen.num_schedulable > 1) not in few:
+            few.add((is_few, seen.num_schedulable > 1))
+            found = explain(here, tmp_path / "both.npz", decision=number, futures=0)
+            stages, _ = probabilities(networks[is_few], Featurizer(networks[is_few].config).graph(seen))
+            np.testing.assert_allclose(found.stages["probability"].max(), stages.max(), rtol=1e-5)
+    assert {is_few for is_few, _ in few} == {True, False}
 
 
 class RuleFirst:

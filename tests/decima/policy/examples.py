@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from decima.policy import Featurizer, Graphs, Policy
+from decima.policy import Actor, Featurizer, FewJobs, Graphs, Policy
 from decima.policy.config import PolicyConfig
 from decima.policy.presets import DECIMA_SIM_POLICY, PAPER_POLICY, PRESETS, SHORTCUT_POLICY
 from simulator import PAPER, Cluster, ClusterConfig, Decision, ExecutorClass, Observation, Semantics
@@ -47,6 +47,14 @@ def policy_of(config: PolicyConfig, seed: int = 0) -> Policy:
         for _, _, layer in policy.layers():
             layer.bias += 0.1 * torch.randn(layer.bias.shape, generator=random)
     return policy
+
+
+def two_networks(at_most: int = 2) -> Actor:
+    """Return a policy with a second network, which may wait, for few jobs."""
+    many, few = (policy_of(SHORTCUT_POLICY.model_copy(update={"wait": wait}), seed=2 + wait) for wait in (False, True))
+    actor = Actor(many.config, many.arrays)
+    actor.few_jobs = FewJobs(at_most, Actor(few.config, few.arrays))
+    return actor
 
 
 def random_sequence(random: np.random.Generator, max_jobs: int = 4, max_stages: int = 9) -> JobSequence:

@@ -12,15 +12,18 @@ import numpy as np
 import pytest
 import torch
 
-from decima.policy import Policy, PolicyFileError, batches
+from decima.policy import NeuralScheduler, Policy, PolicyFileError, batches
 from decima.policy.about import read_about, read_trained_on
 from decima.policy.files import load_actor, load_policy
-from decima.policy.presets import DECIMA_SIM_POLICY
+from decima.policy.presets import DECIMA_SIM_POLICY, SHORTCUT_POLICY
 from decima.policy.save import add_about, save_policy
 from decima.policy.shipped import SHIPPED
+from simulator import ClusterConfig, run_episode
 from tests.cases import cases
-from tests.decima.policy.examples import VARIANTS, changed, episode, graphs_of, policy_of
+from tests.decima.policy.examples import VARIANTS, changed, episode, graphs_of, policy_of, two_networks
 from tests.refusal import Malicious, refusal
+from tests.simulator.cluster.build import runs
+from workloads import batch_arrivals, synthetic_profiles
 
 SMALL = changed(DECIMA_SIM_POLICY, embedding=2, hidden=(3,), head_hidden=(3,))
 
@@ -55,6 +58,43 @@ def test_a_policy_decides_as_it_did_before_it_was_stored(name: str, tmp_path: Pa
         np.testing.assert_array_equal(before.stage, after.stage)
         np.testing.assert_array_equal(before.limit, after.limit)
         np.testing.assert_array_equal(before.log_probability, after.log_probability)
+
+
+def test_a_second_network_decides_with_few_jobs_after_storage_too(tmp_path: Path) -> None:
+    save_policy(tmp_path / "two.npz", two_networks(), {"made by": "hand"})
+    assert read_about(tmp_path / "two.npz") == {"made by": "hand"}
+    sequence = batch_arrivals(synthetic_profiles(5), 5, seed=1)
+    stored = [load(tmp_path / "two.npz") for load in (load_actor, load_policy)]
+    for again in stored:
+        assert again.few_jobs is not None
+        assert (again.few_jobs.at_most, again.few_jobs.policy.config.wait) == (2, True)
+        assert all(np.array_equal(array, two_networks().arrays[name]) for name, array in again.arrays.items())
+    expected, *found = [runs(run_episode(ClusterConfig(10), sequence, NeuralScheduler(each))) for each in (
+        two_networks(), *stored,
+    )]  # fmt: skip
+    assert found == [expected, expected]
+    add_about(tmp_path / "two.npz", {"seeds": 3})
+    assert load_actor(tmp_path / "two.npz").few_jobs is not None
+
+
+FEW: dict[str, Any] = {"at_most": 2, "config": SHORTCUT_POLICY.model_dump(mode="json")}
+
+
+@cases(
+    "few, message",
+    (FEW | {"at_most": 0}, "few_jobs: at_most: expected greater than or equal to 1"),
+    (FEW | {"colour": "red"}, "few_jobs: colour: unknown key"),
+    (FEW | {"config": {}}, "few_jobs: config.stage_features: this key is required"),
+    ("two", "few_jobs: expected an object"),
+    (FEW | {"config": FEW["config"] | {"encoder": "a.b:C"}}, "few_jobs: expected two networks without custom parts"),
+    (FEW | {"config": FEW["config"] | {"head_hidden": [3]}}, "few_jobs.limit_head.0.bias must be float of shape (3,)"),
+    (None, "the array few_jobs.aggregate.0.bias is missing or unknown"),
+    ids=lambda value: None,
+)
+def test_a_malformed_second_network_is_refused(tmp_path: Path, few: object, message: str) -> None:
+    save_policy(tmp_path / "two.npz", two_networks())
+    rewrite(tmp_path / "two.npz", head(few_jobs=few))
+    assert refused(tmp_path / "two.npz").startswith(message), refused(tmp_path / "two.npz")
 
 
 def test_a_text_names_a_file_or_a_policy_that_ships(path: Path) -> None:

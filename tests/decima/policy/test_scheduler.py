@@ -6,13 +6,13 @@ from hypothesis import given, settings, strategies as st
 
 from decima.policy.config import PolicyConfig
 from decima.policy.presets import PAPER_POLICY, SHORTCUT_POLICY
-from decima.policy.scheduler import NeuralScheduler
+from decima.policy.scheduler import Actor, NeuralScheduler
 from simulator import DECIMA_SIM, Cluster, ClusterConfig, run_episode
-from tests.decima.policy.examples import VARIANTS, policy_of, random_sequence
+from tests.decima.policy.examples import VARIANTS, policy_of, random_sequence, two_networks
 from tests.simulator.cluster.build import chain, jobs, runs, stage
 from tests.simulator.cluster.strategies import clusters
 from tests.workloads.strategies import job_sequences
-from workloads import JobSequence, batch_arrivals, synthetic_profiles
+from workloads import JobSequence, batch_arrivals, poisson_arrivals, synthetic_profiles
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -50,6 +50,27 @@ def test_one_seed_gives_one_trajectory() -> None:
         run_episode(config, batch_arrivals(synthetic_profiles(5), 4, seed=2), scheduler)  # leaves no traces
         assert trajectory(scheduler) == found[-1]
     assert found[0] != found[1] != found[2]
+
+
+def test_a_second_network_decides_with_few_jobs() -> None:
+    policy = two_networks()
+    assert policy.few_jobs is not None
+    many, few = (NeuralScheduler(Actor(each.config, each.arrays)) for each in (policy, policy.few_jobs.policy))
+    both = NeuralScheduler(policy)
+    cluster = Cluster(ClusterConfig(10), poisson_arrivals(synthetic_profiles(5), 6, 3000.0, seed=1))
+    answers = set()
+    while not cluster.done:
+        observation = cluster.observe()
+        deciding = few if len(observation.jobs) <= 2 else many
+        expected = deciding.decide(observation)
+        assert both.decide(observation) == expected
+        np.testing.assert_array_equal(both.graph(observation).low, deciding.graph(observation).low)
+        answers.add((len(observation.jobs) <= 2, few.decide(observation) == many.decide(observation)))
+        cluster.decide(expected)
+    assert len(answers) == 4
+    network = both.network
+    assert network.few_jobs is policy.few_jobs
+    assert both.decide(observation) == expected
 
 
 def test_single_observations_and_those_before_the_first_job() -> None:
