@@ -137,6 +137,11 @@ def _beginning(about: Mapping[str, Any]) -> list[str]:
         )
     if about["config"].get("search"):
         lines.append("Direct search improved the last layers of its heads.")
+    if few_jobs := about["config"].get("few_jobs"):
+        lines.append(
+            f"It has a second network, which decides with at most {count_text(few_jobs, 'live job')}: this training "
+            "improved that network alone."
+        )
     return lines
 
 

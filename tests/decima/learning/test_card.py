@@ -75,6 +75,8 @@ def test_a_card_tells_curriculum_origin_and_training() -> None:
     ) in policy_card("mine", {**ABOUT, "config": restarted})
     searched = policy_card("mine", {**ABOUT, "config": {"search": {"pairs": 48}}})
     assert "Direct search improved the last layers of its heads." in searched
+    second = policy_card("mine", {**ABOUT, "config": {"few_jobs": 2}})
+    assert "a second network, which decides with at most 2 live jobs: this training improved that network" in second
     cloned = {"behaviour_cloning": {"scheduler": "srpt"}}
     assert "It began as a clone of `srpt`." in policy_card("mine", {**ABOUT, "config": cloned})
     assert "Trained by `decima.train` in Python, seed 3:" in policy_card("mine", {**ABOUT, "command": ""})
