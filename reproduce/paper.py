@@ -3,10 +3,9 @@
 The paper trains by REINFORCE, with 16 episodes of one job sequence, whose mean is the baseline, and with episodes that
 grow longer. Its Decima is 21 % (batches) and 29 % (streams) below weighted fair sharing with the best alpha. ``ppo``
 is the recipe ``batch``: PPO with a critic and GAE, on four episodes of each of several sequences; the network's inputs
-have no units. For streams the recipes ``mixed``, ``search`` and ``few`` train that policy further. Both start from
-random weights, and know no rule; no guard changes the decisions of ``ppo``. PPO takes about 35 minutes of CPU time for
-batches and 80 for streams. Trainings with several seeds show how much a result depends on chance. ``embedded`` are
-batches of the TPC-H jobs that ship with this project.
+have no units. For streams the recipes ``mixed`` and ``search`` train that policy further. Both start from random
+weights, and know no rule. PPO takes about 35 minutes of CPU time for batches and 65 for streams. Trainings with several
+seeds show how much a result depends on chance. ``embedded`` are batches of the TPC-H jobs that ship with this project.
 """
 
 from __future__ import annotations
@@ -32,15 +31,12 @@ ARRIVALS = {
     "busy-streams": {"jobs": 200, "seeds": 10, "arrivals": "poisson", "interval": 14.1},
     "embedded": {"jobs": 20, "seeds": 30},
 }
-#: Settings of a longer comparison of the trainings in streams, without the rules that are slow to tune.
-LONG = {"jobs": 1000, "seeds": 12}
-#: Name of a training for streams -> its recipe, and settings. The first training is that for batches; each of the
-#: others starts with the policy of the one before.
-FOR_STREAMS = {
-    "mixed": ("mixed", []),
-    "search": ("search", []),
-    "few-batches": ("few", ["settings.batches=1", "iterations=70", "update.learning_rate=0.001"]),
-    "few": ("few", []),
+#: Recipe of a training by PPO -> setting with the number of executors. For batches there is only the first training;
+#: for streams each of them starts with the policy of the one before.
+EXECUTORS = {
+    "batch": "cluster.executors",
+    "mixed": "settings.executors",
+    "search": "cluster.executors",
 }
 #: Changes of the recipe ``paper``, which is for streams, for batches.
 IN_BATCHES = [
@@ -93,32 +89,27 @@ def run(
         schedulers = {rule: rule for rule in ("fair", TUNED, "srpt", "srpt-tuned")}
         schedulers["paper"] = train(folder, "paper", settings, jobs, workers)
         curves[trained, "paper"] = _metrics([folder])
-        trainings = [("paper", "paper", first, [folder])]
+        trainings = [("paper", "paper", first)]
         for training_seed in training_seeds:
             label = "ppo" if training_seed == first else f"ppo, seed {training_seed}"
-            stages = {"embedded" if name == "embedded" else "batches": ("batch", [])}
+            trainings.append((label, "ppo", training_seed))
             folders, start = [], []
-            for stage, (recipe, changes) in (stages | (FOR_STREAMS if in_streams else {})).items():
-                folders.append(policies / f"ppo-{stage}-{training_seed}")
-                section = "cluster" if recipe in ("batch", "search") else "settings"
-                settings = [f"{section}.executors={executors}", f"seed={training_seed}", *changes, *start]
+            for recipe in EXECUTORS if in_streams else ("batch",):
+                kind = ("embedded" if name == "embedded" else "batches") if recipe == "batch" else recipe
+                folders.append(policies / f"ppo-{kind}-{training_seed}")
+                settings = [f"{EXECUTORS[recipe]}={executors}", f"seed={training_seed}", *start]
                 settings += [] if ppo_iterations is None else [f"iterations={ppo_iterations}"]
-                policy = train(folders[-1], recipe, settings, jobs, workers)
-                start = [f"start={policy.removeprefix('decima:')}"]
-            schedulers[label] = f"{policy},guard=off"
-            # The validation of later trainings has other sequences.
-            curves[trained, label] = _metrics(folders[:3])
-            trainings.append((label, "ppo", training_seed, folders))
-        shared = {"workload": jobs, "executors": executors, "seed": seed, "workers": workers}
-        runs = decima.compare(schedulers, **shared, **ARRIVALS[name])
+                schedulers[label] = train(folders[-1], recipe, settings, jobs, workers)
+                start = [f"start={schedulers[label].removeprefix('decima:')}"]
+            curves[trained, label] = _metrics(folders)
+        runs = decima.compare(
+            schedulers, workload=jobs, executors=executors, seed=seed, workers=workers, **ARRIVALS[name]
+        )
         table = decima.summary_table(runs, TUNED)
         if name in GAIN:
             table["paper"] = table["scheduler"].map({"paper": f"-{GAIN[name]:.0%}"})
         tables[name] = table
-        if in_streams:
-            rivals = {"srpt-tuned": "srpt-tuned"} | {label: schedulers[label] for label, *_ in trainings}
-            runs = decima.compare(rivals, **shared, **ARRIVALS[name] | LONG)
-        for label, training, training_seed, folders in trainings:
+        for label, training, training_seed in trainings:
             gain = paired(runs, label, "srpt-tuned")
             rows.append(
                 {
@@ -127,7 +118,7 @@ def run(
                     "seed": training_seed,
                     "vs srpt-tuned": gain.mean,
                     ci95("vs srpt-tuned"): gain.half_width,
-                    "CPU minutes": round(_metrics(folders)["cpu_s"].iloc[-1] / 60),
+                    "CPU minutes": round(curves[trained, label]["cpu_s"].iloc[-1] / 60),
                 }
             )
     tables["trainings"] = pd.DataFrame(rows)

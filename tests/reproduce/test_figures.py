@@ -186,16 +186,13 @@ def test_the_training_of_the_paper_knows_no_rule(
     module = figure("paper")
     few = {"jobs": 2, "seeds": 2}
     monkeypatch.setattr(module, "ARRIVALS", {name: setting | few for name, setting in module.ARRIVALS.items()})
-    monkeypatch.setattr(module, "LONG", {"jobs": 3})
-    train = module.train
-    monkeypatch.setattr(module, "train", lambda *given: train(*given) and "decima:embedded-batch")
     options = {"workload": "synthetic", "executors": 5, "iterations": 3, "ppo_iterations": 2, "policies": tmp_path}
     kinds = ("batches", "streams", "busy-streams", "embedded")
     result = module.run(arrivals=kinds, training_seeds=(0, 4), **options)
     for name in kinds:
         schedulers = ["fair", TUNED, "srpt", "srpt-tuned", "paper", "ppo", "ppo, seed 4"]
         assert result.tables[name]["scheduler"].tolist() == schedulers
-    in_streams = [f"ppo-{recipe}-{seed}" for seed in (0, 4) for recipe in ("mixed", "search", "few-batches", "few")]
+    in_streams = [f"ppo-{recipe}-{seed}" for seed in (0, 4) for recipe in ("mixed", "search")]
     assert list(trainings) == [
         *("paper-batches-0", "ppo-batches-0", "ppo-batches-4", "paper-streams-0", *in_streams),
         *("paper-embedded-0", "ppo-embedded-0", "ppo-embedded-4"),
@@ -216,8 +213,8 @@ def test_the_training_of_the_paper_knows_no_rule(
     assert table.groupby("arrivals")["CPU minutes"].max().to_dict() == {
         "batches": 1,
         "embedded": 1,
-        "streams": 5,
-        "busy-streams": 5,
+        "streams": 3,
+        "busy-streams": 3,
     }
     titles = [axes.get_title() for axes in result.pictures["paper"].axes]
     assert titles == ["Batches", "Streams", "Embedded"], "both kinds of streams have the same trainings"
