@@ -66,7 +66,7 @@ class Tolerance(NamedTuple):
 #: - Load: jobs 60 to 1 s apart, loads of 5 to 300 %, -9 to 0 %.
 #: - Errors of estimates: not measured; a policy trained with exact knowledge is out of distribution with errors.
 #: - Jobs without history: against ``srpt-tuned``, if a forest predicts the jobs, policies trained with exact knowledge
-#:   are 1 to 3 % ahead in batches; in streams ``tpch-stream`` is 0 to 2 % ahead, and ``embedded-stream`` level; with
+#:   are 1 to 3 % ahead in batches; in streams ``tpch-stream`` is 1 to 2 % ahead, and ``embedded-stream`` level; with
 #:   typical task times up to 20 % behind.
 #: - Faults (``decima reproduce faults``, trained without any): with executors lost 12 times an hour, 2 % of attempts
 #:   failing or 5 % slower by a factor of four, policies keep their gain over fair sharing.
