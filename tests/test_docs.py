@@ -48,6 +48,7 @@ FEW = {
     "--set behaviour_cloning=null --set episodes.sequences=1 --set episodes.per_sequence=2 --set workload.jobs=5",
     "--config mixed": "--set workload={} --set settings.batch_jobs=3 --set settings.stream_jobs=3 "
     "--set validation.cells=1",
+    "--config few": "--set workload={} --set settings.stream_jobs=3 --set validation.cells=1",
     "--config search": "--set episodes={} --set search.pairs=2",
 }
 
