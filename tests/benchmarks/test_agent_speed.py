@@ -119,7 +119,7 @@ def deciding_s(scheduler: NeuralScheduler, observation: Observation, times: int 
     return (time.process_time() - started) / times
 
 
-@pytest.mark.parametrize("name", ["tpch-stream", "packing-tpch"])
+@pytest.mark.parametrize("name", ["embedded-stream", "packing-tpch"])
 def test_a_guard(name: str) -> None:
     """Policies trained without a guard, on a stream where it masks decisions; alternately with and without it."""
     policy = load_actor(SHIPPED[name])
