@@ -27,7 +27,7 @@ def save_policy(path: str | Path, policy: Actor | Policy, about: Mapping[str, An
         policy: policy to write.
         about: JSON-compatible information about the training, such as its command and results.
     """
-    arrays, more = policy.arrays, {}
+    arrays, more = dict(policy.arrays), {}
     if few := policy.few_jobs:
         arrays |= {f"{FEW_JOBS}.{name}": array for name, array in few.policy.arrays.items()}
         more[FEW_JOBS] = {"at_most": few.at_most, "config": few.policy.config.model_dump(mode="json")}

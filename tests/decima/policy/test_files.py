@@ -61,7 +61,9 @@ def test_a_policy_decides_as_it_did_before_it_was_stored(name: str, tmp_path: Pa
 
 
 def test_a_second_network_decides_with_few_jobs_after_storage_too(tmp_path: Path) -> None:
-    save_policy(tmp_path / "two.npz", two_networks(), {"made by": "hand"})
+    policy = two_networks()
+    save_policy(tmp_path / "two.npz", policy, {"made by": "hand"})
+    assert policy.arrays.keys() == two_networks().arrays.keys(), "the policy itself does not change"
     assert read_about(tmp_path / "two.npz") == {"made by": "hand"}
     sequence = batch_arrivals(synthetic_profiles(5), 5, seed=1)
     stored = [load(tmp_path / "two.npz") for load in (load_actor, load_policy)]
