@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.learning.cluster.rollout import EpisodePlan, Shared, Trajectories, make_actor, roll_out_plans
-from decima.learning.cluster.validation import evaluate_policy
+from decima.learning.cluster.rollout import EpisodePlan, Shared, Trajectories, roll_out_plans
+from decima.learning.cluster.validation import evaluate_weights
 from decima.policy import batches
 from decima.settings import SEARCH, Count, Positive, Section
 from workloads.arrivals import RandomStream, random_stream
@@ -154,10 +154,7 @@ def run_pair(
         changed = dict(weights)
         for name, change in changes.items():
             changed[name] = (weights[name] + sign * change).astype(np.float32)
-        actor = make_actor(shared.policy, changed)
-        if shared.many_jobs is not None:
-            actor = shared.many_jobs.and_few(actor)
-        rows.append(evaluate_policy(shared.conditions, actor, [seed], guard=False))
+        rows.append(evaluate_weights(changed, shared, [seed], guard=False))
     return np.concatenate(rows)
 
 

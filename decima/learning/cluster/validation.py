@@ -64,7 +64,7 @@ def evaluate_policy(
 
 
 def evaluate_weights(
-    weights: dict[str, NDArray[np.float32]], shared: Shared, seeds: Sequence[int]
+    weights: dict[str, NDArray[np.float32]], shared: Shared, seeds: Sequence[int], guard: bool = True
 ) -> NDArray[np.float64]:
     """Run ``evaluate_policy`` for a policy with the given weights.
 
@@ -72,8 +72,8 @@ def evaluate_weights(
     """
     policy = make_actor(shared.policy, weights)
     if shared.many_jobs is not None:
-        return evaluate_policy(shared.conditions, shared.many_jobs.and_few(policy), seeds, guard=False)
-    return evaluate_policy(shared.conditions, policy, seeds)
+        policy, guard = shared.many_jobs.and_few(policy), False
+    return evaluate_policy(shared.conditions, policy, seeds, guard)
 
 
 def reference_row(shared: Shared, seed: int) -> NDArray[np.float64]:
