@@ -119,7 +119,7 @@ class NeuralScheduler(Scheduler):
         """The policy as a PyTorch module (``torch.nn.Module``) that this scheduler alone has.
 
         From the first use on, the scheduler decides with the weights of this module, so that changes of the weights
-        have an effect. The module takes the graphs that ``graph`` returns.
+        have an effect. It takes the graphs that ``graph`` returns; of two networks (``few_jobs``) it is the first.
         """
         network = policies.Policy(self.policy.config)
         network.take({name: array.copy() for name, array in self.policy.arrays.items()})
