@@ -3,7 +3,9 @@
 On each sequence, a search in hindsight (CMA-ES with a diagonal covariance matrix; Ros and Hansen, PPSN 2008) tunes the
 order and the parallelism limit of each job under the rule ``srpt``. It knows all arrivals and the noise of all
 tasks, so no online scheduler is expected to get as far. The gain that remains under other task noise needs knowledge of
-the jobs only. Two lower bounds hold for any scheduler, in expectation. Needs ``pip install -e '.[tune]'``.
+the jobs only. In streams, lookahead (rollouts of the rule; Bertsekas, Tsitsiklis and Wu, J. Heuristics 1997) knows
+neither: it chooses the order and the limit of a job at its arrival, by simulations of random futures. A scheduler can
+get as far. Two lower bounds hold for any scheduler, in expectation. Needs ``pip install -e '.[tune]'``.
 """
 
 from __future__ import annotations
@@ -21,9 +23,11 @@ from numpy.typing import NDArray
 
 import decima
 from decima.schedulers.srpt import OrderedRule, Srpt
-from decima.show.style import GREY, draw_dots, finish_axes, new_axes
-from reproduce.common import Result, change
+from decima.show.style import GREY, draw_dots, finish_axes, new_figure
+from reproduce.common import Result, batches_and_streams, change
 from simulator import ClusterConfig
+from simulator.cluster.base import BaseCluster
+from simulator.cluster.episode import start_episode
 from simulator.cluster.observation import Observation
 from simulator.cluster.times_alone import times_alone
 from workloads import JobProfile, JobSequence, Wave
@@ -31,9 +35,14 @@ from workloads import JobProfile, JobSequence, Wave
 RULE = "srpt"
 RULES = ("fair", "weighted-fair:-1", RULE, "inelastic-first")
 HINDSIGHT, RULE_OTHER, HINDSIGHT_OTHER = "hindsight", f"{RULE}, other noise", "hindsight, other noise"
+LOOKAHEAD = "lookahead"
 ALONE, SPEED_SCALED = "each job alone", "speed-scaled SRPT"
 #: Offset from seeds of sequences to seeds of other task noise.
 NOISE_OFFSET = 40_000_000
+#: Pairs of factors between which lookahead chooses: on a job's rank in the order, and on its parallelism limit.
+FACTORS = ((1.0, 1.0), (1.0, 0.5), (1.0, 0.7), (1.0, 1.4), (1.0, 2.0), (0.5, 1.0), (2.0, 1.0))
+#: Number of later jobs in a random future.
+LATER_JOBS = 5
 
 
 class FactorSrpt(OrderedRule):
@@ -53,82 +62,92 @@ class FactorSrpt(OrderedRule):
 def run(
     *,
     workload: str = "tpch",
-    arrivals: Literal["batch", "poisson"] = "batch",
-    interval: float = 14.0,
     executors: int = 50,
+    arrivals: tuple[Literal["batches", "streams"], ...] = ("batches", "streams"),
     jobs: int = 20,
+    stream_jobs: int = 60,
+    interval: float = 5.0,
     seeds: int = 4,
+    stream_seeds: int = 8,
     seed: int = 7000,
     rules: tuple[str, ...] = RULES,
     budget: int = 3000,
     noises: int = 8,
+    futures: int = 32,
     workers: int = 1,
 ) -> Result:
-    """Run rules and the search on each sequence, and compute lower bounds.
+    """Run rules, the search and lookahead on each sequence, and compute lower bounds.
 
     Args:
         workload: tpch, a workload file, or the folder of the published TPC-H profiles.
-        arrivals: All jobs at once, or a stream.
-        interval: Mean seconds between the arrivals of a stream.
         executors: Executors of the cluster.
-        jobs: Jobs in a sequence.
-        seeds: Number of sequences.
+        arrivals: batches or streams.
+        jobs: Jobs in a batch.
+        stream_jobs: Jobs in a stream.
+        interval: Mean seconds between the arrivals of a stream.
+        seeds: Number of batches.
+        stream_seeds: Number of streams.
         seed: Seed of the first sequence.
         rules: Rule; the best one is compared with the search.
         budget: Episodes of the search on each sequence.
         noises: Draws of other task noise.
+        futures: Random futures of each decision of lookahead.
         workers: Processes that run the rules.
     """
-    setting = decima.make_conditions(
-        workload=workload,
-        arrivals=arrivals,
-        interval=interval,
-        executors=executors,
-        jobs=jobs,
-        seeds=seeds,
-        seed=seed,
-    )
-    comparison = decima.Comparison(setting, list(dict.fromkeys((*rules, RULE))))
-    comparison.run(workers)
-    rows = [comparison.runs[["scheduler", "seed", "mean_jct_s"]]]
-    rule_s = comparison.runs.pivot_table("mean_jct_s", "seed", "scheduler")[RULE]
-    for sequence_seed in setting.seeds:
-        found_s = bounds_s(
-            setting.cluster, setting.sequence(sequence_seed), float(rule_s[sequence_seed]), budget, noises
+    kinds = batches_and_streams(jobs, stream_jobs, interval)
+    tables: dict[str, pd.DataFrame] = {}
+    values = {}
+    for name in arrivals:
+        setting = decima.make_conditions(
+            workload=workload,
+            executors=executors,
+            seeds=stream_seeds if name == "streams" else seeds,
+            seed=seed,
+            **kinds[name],
         )
-        rows.append(
-            pd.DataFrame(
-                {"scheduler": list(found_s), "seed": sequence_seed, "mean_jct_s": list(found_s.values())}
-            )
-        )
-    runs = pd.concat(rows, ignore_index=True)
-    table = decima.summary_table(runs, comparison.best_heuristic, ["mean_jct_s"])
-    values = {
-        f"hindsight vs {RULE}": change(runs, HINDSIGHT, RULE),
-        f"hindsight vs {RULE}, other noise": change(runs, HINDSIGHT_OTHER, RULE_OTHER),
-    }
-    return Result({"headroom": table}, {"headroom": plot(table)}, values)
+        comparison = decima.Comparison(setting, list(dict.fromkeys((*rules, RULE))))
+        comparison.run(workers)
+        rows = [comparison.runs[["scheduler", "seed", "mean_jct_s"]]]
+        rule_s = comparison.runs.pivot_table("mean_jct_s", "seed", "scheduler")[RULE]
+        for sequence_seed in setting.seeds:
+            sequence = setting.sequence(sequence_seed)
+            found_s = bounds_s(setting.cluster, sequence, float(rule_s[sequence_seed]), budget, noises)
+            if name == "streams":
+                rule = FactorSrpt(lookahead(setting.cluster, sequence, interval, futures))
+                found_s[LOOKAHEAD] = decima.run_episode(setting.cluster, sequence, rule).mean_jct_ms / 1000
+            means = {"scheduler": list(found_s), "mean_jct_s": list(found_s.values())}
+            rows.append(pd.DataFrame(means).assign(seed=sequence_seed))
+        runs = pd.concat(rows, ignore_index=True)
+        tables[name] = decima.summary_table(runs, comparison.best_heuristic, ["mean_jct_s"])
+        values[f"{HINDSIGHT}, {name}"] = change(runs, HINDSIGHT, RULE)
+        values[f"{HINDSIGHT_OTHER}, {name}"] = change(runs, HINDSIGHT_OTHER, RULE_OTHER)
+        if name == "streams":
+            values[LOOKAHEAD] = change(runs, LOOKAHEAD, RULE)
+    return Result(tables, {"headroom": plot(tables)}, values)
 
 
-def plot(table: pd.DataFrame) -> Figure:
-    """Draw changes of the mean JCT against the best heuristic: rules, search, and lower bounds."""
-    column = next(name for name in table if name.startswith("vs "))
-    shown = table[~table["scheduler"].isin([RULE_OTHER, HINDSIGHT_OTHER])]
-    percent = 100 * shown.set_index("scheduler")[[column, f"{column}_ci95"]].fillna(0.0)
-    figure, axes = new_axes(7, 0.35 * len(shown) + 1.5)
-    axes.axvline(0, color=GREY)
-    grey = dict.fromkeys((HINDSIGHT, ALONE, SPEED_SCALED), "0.35")
-    draw_dots(axes, {name: tuple(row) for name, row in percent.iterrows()}, grey)
-    finish_axes(axes, xlabel=f"Change of the mean JCT against {column.removeprefix('vs ')} (%)")
+def plot(tables: Mapping[str, pd.DataFrame]) -> Figure:
+    """Draw changes of the mean JCT against the best heuristic: rules, search, lookahead, and lower bounds."""
+    figure = new_figure(7, 0.35 * sum(map(len, tables.values())) + 1.2 * len(tables))
+    panels = figure.subplots(len(tables), 1, squeeze=False, sharex=True)[:, 0]
+    grey = dict.fromkeys((HINDSIGHT, LOOKAHEAD, ALONE, SPEED_SCALED), "0.35")
+    for axes, (name, table) in zip(panels, tables.items(), strict=True):
+        column = next(title for title in table if title.startswith("vs "))
+        shown = table[~table["scheduler"].isin([RULE_OTHER, HINDSIGHT_OTHER])]
+        percent = 100 * shown.set_index("scheduler")[[column, f"{column}_ci95"]].fillna(0.0)
+        axes.axvline(0, color=GREY)
+        draw_dots(axes, {scheduler: tuple(row) for scheduler, row in percent.iterrows()}, grey)
+        best = column.removeprefix("vs ")
+        finish_axes(axes, title=name.capitalize(), xlabel=f"Change of the mean JCT against {best} (%)")
     return figure
 
 
-# ---- search and lower bounds -------------------------------------------------------------------------------
+# ---- search, lookahead and lower bounds --------------------------------------------------------------------
 
 
 def bounds_s(
     cluster: ClusterConfig, sequence: JobSequence, rule_s: float, budget: int, noises: int
-) -> Mapping[str, float]:
+) -> dict[str, float]:
     """Return mean JCTs, s: of the search, under other task noise, and lower bounds; ``rule_s`` is that of the rule."""
     logs, hindsight_s = search(cluster, sequence, budget)
     if hindsight_s >= rule_s:
@@ -151,6 +170,56 @@ def bounds_s(
         ALONE: float(np.mean(alone_ms)) / 1000,
         SPEED_SCALED: float(srpt_flow_ms(sequence.arrival_ms, sizes_ms).mean()) / 1000,
     }
+
+
+def lookahead(
+    cluster: ClusterConfig, sequence: JobSequence, interval: float, futures: int
+) -> NDArray[np.float64]:
+    """Return logarithms of factors, float64 [2, jobs], that rollouts in random futures choose when a job arrives.
+
+    The rollouts follow the rule with the factors that were chosen so far. A future has other task noise, and other
+    later jobs, ``interval`` seconds apart on average. The choice has the largest gain on average over the futures, less
+    its standard error.
+    """
+    logs = np.zeros((2, len(sequence)))
+    choices = np.log(FACTORS)
+    later_logs = np.zeros((2, LATER_JOBS))
+    for job, now_ms in enumerate(sequence.arrival_ms.tolist()):
+        random = np.random.default_rng((NOISE_OFFSET, sequence.seed, job))
+        total_ms = np.empty((len(choices), futures))
+        known = logs[:, : job + 1]
+        for future in range(futures):
+            later = random.choice(len(sequence.library), LATER_JOBS)
+            later_ms = now_ms + 1000 * np.cumsum(random.exponential(interval, LATER_JOBS))
+            drawn = JobSequence(
+                (*sequence.profiles[: job + 1], *(sequence.library[index] for index in later)),
+                np.concatenate([sequence.arrival_ms[: job + 1], later_ms]),
+                seed=sequence.seed,
+            )
+            rule = FactorSrpt(np.concatenate([known, later_logs], axis=1))
+            state = start_episode(cluster, drawn, rule)
+            follow(state, rule, now_ms)
+            for index, choice in enumerate(choices):
+                known[:, job] = choice
+                rule = FactorSrpt(np.concatenate([known, later_logs], axis=1))
+                rule.reset(cluster)
+                rollout = state.fork(NOISE_OFFSET + future, log=False)
+                follow(rollout, rule)
+                total_ms[index, future] = rollout.completion_ms.sum()
+            known[:, job] = 0.0
+        gain_ms = total_ms[0] - total_ms
+        error_ms = gain_ms.std(axis=1, ddof=1) / math.sqrt(futures)
+        logs[:, job] = choices[np.argmax(gain_ms.mean(axis=1) - error_ms)]
+    return logs
+
+
+def follow(cluster: BaseCluster, rule: FactorSrpt, end_ms: float = math.inf) -> None:
+    """Follow a rule up to the first decision at or after a time, ms, or to the end of the episode."""
+    while not cluster.done:
+        observation = cluster.observe()
+        if observation.time_ms >= end_ms:
+            return
+        cluster.decide(rule.decide(observation) if observation.num_schedulable else None)
 
 
 def search(cluster: ClusterConfig, sequence: JobSequence, budget: int) -> tuple[NDArray[np.float64], float]:

@@ -1,13 +1,17 @@
-"""Headroom: the search is better than the rule, and lower bounds hold."""
+"""Headroom: the search is better than the rule, lookahead does not know the future, and lower bounds hold."""
+
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, strategies as st
 
+import decima
 from decima.schedulers.srpt import Srpt
 from reproduce import headroom
-from reproduce.headroom import HINDSIGHT, HINDSIGHT_OTHER, RULE, RULE_OTHER, FactorSrpt, srpt_flow_ms
+from reproduce.headroom import HINDSIGHT, HINDSIGHT_OTHER, LOOKAHEAD, RULE, RULE_OTHER, FactorSrpt, srpt_flow_ms
 from simulator import ClusterConfig, run_episode
 from tests.simulator.cluster.build import job, jobs, stage
 
@@ -45,9 +49,10 @@ def test_factors_change_the_order() -> None:
     assert other.completion_ms[1] < other.completion_ms[0]
 
 
-def means_of(**options: int) -> "pd.Series[float]":
-    result = headroom.run(workload="synthetic", jobs=4, executors=5, seeds=2, seed=3, rules=("fair", RULE), **options)
-    means: pd.Series[float] = result.tables["headroom"].set_index("scheduler")["mean_jct_s"]
+def means_of(**options: Any) -> "pd.Series[float]":
+    small = {"workload": "synthetic", "jobs": 4, "executors": 5, "seeds": 2, "seed": 3, "rules": ("fair", RULE)}
+    (table,) = headroom.run(**{"arrivals": ("batches",), **small, **options}).tables.values()
+    means: pd.Series[float] = table.set_index("scheduler")["mean_jct_s"]
     return means
 
 
@@ -57,6 +62,39 @@ def test_searches_have_bounds_and_are_the_same_again() -> None:
     assert means[RULE_OTHER] != means[RULE]
     assert max(means["each job alone"], means["speed-scaled SRPT"]) < means[HINDSIGHT]
     pd.testing.assert_series_equal(means_of(budget=40, noises=2), means)
+
+
+def test_lookahead_in_streams() -> None:
+    options = {
+        "arrivals": ("streams",),
+        "stream_jobs": 3,
+        "stream_seeds": 2,
+        "interval": 20.0,
+        "budget": 3,
+        "futures": 3,
+    }
+    means = means_of(**options)
+    assert means["each job alone"] < means[LOOKAHEAD]
+    pd.testing.assert_series_equal(means_of(**options), means)
+    assert LOOKAHEAD not in means_of(budget=3, noises=1)
+
+
+def test_lookahead_refuses_a_limit_that_delays_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(headroom, "FACTORS", ((1.0, 1.0), (1.0, 0.01)))
+    sequence = jobs(job(stage(200, 10_000.0)), job(stage(5, 10_000.0)), at=(0.0, 1000.0))
+    logs = headroom.lookahead(ClusterConfig(num_executors=8), sequence, 600.0, futures=4)
+    assert logs[:, 1].tolist() == [0.0, 0.0]
+
+
+def test_lookahead_does_not_know_later_jobs() -> None:
+    setting = decima.make_conditions(
+        workload="synthetic", arrivals="poisson", interval=20.0, executors=5, jobs=5, seeds=1, seed=3
+    )
+    sequence = setting.sequence(3)
+    logs = headroom.lookahead(setting.cluster, sequence, 20.0, futures=4)
+    first = replace(sequence, profiles=sequence.profiles[:3], arrival_ms=sequence.arrival_ms[:3])
+    assert np.any(logs[:, :3])
+    np.testing.assert_array_equal(headroom.lookahead(setting.cluster, first, 20.0, futures=4), logs[:, :3])
 
 
 def test_where_the_search_finds_nothing_the_rule_stays_under_other_noise_too(monkeypatch: pytest.MonkeyPatch) -> None:
