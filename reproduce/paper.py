@@ -3,41 +3,30 @@
 The paper trains by REINFORCE, with 16 episodes of one job sequence, whose mean is the baseline, and with episodes that
 grow longer. Its Decima is 21 % (batches) and 29 % (streams) below weighted fair sharing with the best alpha. ``ppo``
 is the recipe ``batch``: PPO with a critic and GAE, on four episodes of each of several sequences; the network's inputs
-have no units. For streams the recipes ``mixed`` and ``search`` train that policy further. Both start from random
-weights, and know no rule. PPO takes about 35 minutes of CPU time for batches and 65 for streams. Trainings with several
-seeds show how much a result depends on chance. ``embedded`` are batches of the TPC-H jobs that ship with this project.
+have no units. For streams the recipes ``mixed``, ``search`` and ``few`` train that policy further. Both start from
+random weights, and know no rule; no guard changes the decisions of ``ppo``. PPO takes about 35 minutes of CPU time for
+batches and 80 for streams. Trainings with several seeds show how much a result depends on chance. ``embedded`` and
+``embedded-streams`` have the TPC-H jobs that ship with this project.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pandas as pd
 from matplotlib.figure import Figure
 
 import decima
 from decima.evaluation.metrics import Interval, ci95, mean_interval
+from decima.policy.scheduler import NeuralScheduler
 from decima.show.style import GREY, LEGEND, finish_axes, new_figure
 from reproduce.common import Result, paired, train
 
-TUNED = "tuned-weighted-fair"
-#: Kind of arrivals -> gain of the paper's Decima over tuned weighted fair sharing.
-GAIN = {"batches": 0.21, "streams": 0.29}
-#: Kind of arrivals -> setting of the comparison.
-ARRIVALS = {
-    "batches": {"jobs": 20, "seeds": 30},
-    "streams": {"jobs": 200, "seeds": 10, "arrivals": "poisson", "interval": 25.0},
-    "busy-streams": {"jobs": 200, "seeds": 10, "arrivals": "poisson", "interval": 14.1},
-    "embedded": {"jobs": 20, "seeds": 30},
-}
-#: Recipe of a training by PPO -> setting with the number of executors. For batches there is only the first training;
-#: for streams each of them starts with the policy of the one before.
-EXECUTORS = {
-    "batch": "cluster.executors",
-    "mixed": "settings.executors",
-    "search": "cluster.executors",
-}
+TUNED, BEST = "tuned-weighted-fair", "srpt-tuned"
+#: First policy by PPO, with decisions drawn from its probabilities instead of the most likely ones.
+SAMPLED = "ppo, sampled"
 #: Changes of the recipe ``paper``, which is for streams, for batches.
 IN_BATCHES = [
     "workload.arrivals=batch",
@@ -46,6 +35,57 @@ IN_BATCHES = [
     "returns.kind=total",
     "update.entropy_start=0.01",
 ]
+#: Changes of the recipe ``few`` for a first training, in batches.
+FEW_BATCHES = ["settings.batches=1", "iterations=70", "update.learning_rate=0.001"]
+#: Training -> its recipe, and changes of it.
+TRAININGS: dict[str, tuple[str, list[str]]] = {
+    "paper-batches": ("paper", IN_BATCHES),
+    "paper-streams": ("paper", []),
+    "paper-embedded": ("paper", IN_BATCHES),
+    "paper-embedded-streams": ("paper", ["workload.interval=5"]),
+    "ppo-batches": ("batch", []),
+    "ppo-mixed": ("mixed", []),
+    "ppo-search": ("search", []),
+    "ppo-few-batches": ("few", FEW_BATCHES),
+    "ppo-few": ("few", []),
+    "ppo-embedded": ("batch", []),
+    "ppo-embedded-mixed": ("mixed", []),
+    "ppo-embedded-search": ("search", ["workload.interval=[4, 5]"]),
+}
+
+
+class Arrivals(NamedTuple):
+    """Kind of arrivals.
+
+    Attributes:
+        conditions: conditions of the comparison with rules.
+        paper: training of the paper's policy.
+        ppo: trainings of the other policy, each of which starts with the policy of the one before.
+        embedded: whether the jobs are those that ship with this project.
+        gain: gain of the paper's Decima over tuned weighted fair sharing; None for other jobs than the paper's.
+    """
+
+    conditions: dict[str, Any]
+    paper: str
+    ppo: tuple[str, ...]
+    embedded: bool = False
+    gain: float | None = None
+
+
+FOR_STREAMS = ("ppo-batches", "ppo-mixed", "ppo-search", "ppo-few-batches", "ppo-few")
+FOR_EMBEDDED_STREAMS = ("ppo-embedded", "ppo-embedded-mixed", "ppo-embedded-search")
+STREAMS = {"jobs": 200, "seeds": 10, "arrivals": "poisson"}
+ARRIVALS = {
+    "batches": Arrivals({"jobs": 20, "seeds": 30}, "paper-batches", ("ppo-batches",), gain=0.21),
+    "streams": Arrivals(STREAMS | {"interval": 25.0}, "paper-streams", FOR_STREAMS, gain=0.29),
+    "busy-streams": Arrivals(STREAMS | {"interval": 14.1}, "paper-streams", FOR_STREAMS),
+    "embedded": Arrivals({"jobs": 20, "seeds": 30}, "paper-embedded", ("ppo-embedded",), embedded=True),
+    "embedded-streams": Arrivals(
+        STREAMS | {"interval": 5.0}, "paper-embedded-streams", FOR_EMBEDDED_STREAMS, embedded=True
+    ),
+}
+#: Conditions of a longer comparison in streams, without the rules that are slow to tune.
+LONG = {"jobs": 1000, "seeds": 12}
 
 
 def run(
@@ -65,7 +105,7 @@ def run(
     Args:
         workload: tpch, a workload file, or the folder of the published TPC-H profiles.
         executors: Executors of the cluster.
-        arrivals: batches, streams, busy-streams or embedded.
+        arrivals: batches, streams, busy-streams, embedded or embedded-streams.
         iterations: Iterations of the paper's training.
         ppo_iterations: Iterations of each training of ppo; by default those of the recipes.
         seed: Seed of the first job sequence of the comparison.
@@ -74,61 +114,61 @@ def run(
         workers: Processes.
     """
     tables, curves, rows = {}, {}, []
+    first, *others = training_seeds
+    seeds = {"paper": first, "ppo": first} | {f"ppo, seed {other}": other for other in others}
     for name in arrivals:
-        in_streams = name.endswith("streams")
-        jobs = "tpch" if name == "embedded" else workload
-        first = training_seeds[0]
-        trained = "streams" if in_streams else name  # one training for streams of all loads
-        folder = policies / f"paper-{trained}-{first}"
-        settings = [
-            f"cluster.executors={executors}",
-            f"seed={first}",
-            *([] if in_streams else IN_BATCHES),
-            f"iterations={iterations}",
-        ]
-        schedulers = {rule: rule for rule in ("fair", TUNED, "srpt", "srpt-tuned")}
-        schedulers["paper"] = train(folder, "paper", settings, jobs, workers)
-        curves[trained, "paper"] = _metrics([folder])
-        trainings = [("paper", "paper", first)]
-        for training_seed in training_seeds:
-            label = "ppo" if training_seed == first else f"ppo, seed {training_seed}"
-            trainings.append((label, "ppo", training_seed))
-            folders, start = [], []
-            for recipe in EXECUTORS if in_streams else ("batch",):
-                kind = ("embedded" if name == "embedded" else "batches") if recipe == "batch" else recipe
-                folders.append(policies / f"ppo-{kind}-{training_seed}")
-                settings = [f"{EXECUTORS[recipe]}={executors}", f"seed={training_seed}", *start]
-                settings += [] if ppo_iterations is None else [f"iterations={ppo_iterations}"]
-                schedulers[label] = train(folders[-1], recipe, settings, jobs, workers)
-                start = [f"start={schedulers[label].removeprefix('decima:')}"]
-            curves[trained, label] = _metrics(folders)
-        runs = decima.compare(
-            schedulers, workload=jobs, executors=executors, seed=seed, workers=workers, **ARRIVALS[name]
-        )
+        kind = ARRIVALS[name]
+        jobs = "tpch" if kind.embedded else workload
+        schedulers: dict[str, Any] = {rule: rule for rule in ("fair", TUNED, "srpt", BEST)}
+        minutes = {}
+        for label, training_seed in seeds.items():
+            folders: list[Path] = []
+            start: list[str] = []
+            for training in (kind.paper,) if label == "paper" else kind.ppo:
+                recipe, changes = TRAININGS[training]
+                section = "settings" if recipe in ("mixed", "few") else "cluster"
+                settings = [f"{section}.executors={executors}", f"seed={training_seed}", *changes, *start]
+                number = iterations if recipe == "paper" else ppo_iterations
+                settings += [] if number is None else [f"iterations={number}"]
+                folders.append(policies / f"{training}-{training_seed}")
+                policy = train(folders[-1], recipe, settings, jobs, workers)
+                start = [f"start={policy.removeprefix('decima:')}"]
+            schedulers[label] = f"{policy},guard=off"
+            if label == "ppo":
+                actor = decima.load_policy(policy.removeprefix("decima:")).policy
+                schedulers[SAMPLED] = NeuralScheduler(actor, sample_seed=0, guard=False)
+            # The validation of the trainings for few jobs has other sequences.
+            curves[kind.paper.removeprefix("paper-"), label] = _metrics(folders[:3])
+            minutes[label] = _metrics(folders)["cpu_s"].iloc[-1] / 60
+        shared = {"workload": jobs, "executors": executors, "seed": seed, "workers": workers}
+        runs = decima.compare(schedulers, **shared, **kind.conditions)
         table = decima.summary_table(runs, TUNED)
-        if name in GAIN:
-            table["paper"] = table["scheduler"].map({"paper": f"-{GAIN[name]:.0%}"})
+        if kind.gain is not None:
+            table["paper"] = table["scheduler"].map({"paper": f"-{kind.gain:.0%}"})
         tables[name] = table
-        for label, training, training_seed in trainings:
-            gain = paired(runs, label, "srpt-tuned")
+        if name.endswith("streams"):
+            rivals = {label: schedulers[label] for label in (BEST, *seeds)}
+            runs = decima.compare(rivals, **shared, **kind.conditions | LONG)
+        for label, training_seed in seeds.items():
+            gain = paired(runs, label, BEST)
             rows.append(
                 {
                     "arrivals": name,
-                    "training": training,
+                    "training": label.partition(",")[0],
                     "seed": training_seed,
-                    "vs srpt-tuned": gain.mean,
-                    ci95("vs srpt-tuned"): gain.half_width,
-                    "CPU minutes": round(curves[trained, label]["cpu_s"].iloc[-1] / 60),
+                    f"vs {BEST}": gain.mean,
+                    ci95(f"vs {BEST}"): gain.half_width,
+                    "CPU minutes": round(minutes[label]),
                 }
             )
     tables["trainings"] = pd.DataFrame(rows)
     values = {}
     for (training, name), own in tables["trainings"].groupby(["training", "arrivals"]):
         # With several seeds, the interval is that over the trainings.
-        gain = Interval(own["vs srpt-tuned"].iloc[0], own[ci95("vs srpt-tuned")].iloc[0])
+        gain = Interval(own[f"vs {BEST}"].iloc[0], own[ci95(f"vs {BEST}")].iloc[0])
         if len(own) > 1:
-            gain = mean_interval(own["vs srpt-tuned"])
-        values[f"{training} vs srpt-tuned, {name}"] = f"{gain.mean:+.1%} ± {gain.half_width:.1%}"
+            gain = mean_interval(own[f"vs {BEST}"])
+        values[f"{training} vs {BEST}, {name}"] = f"{gain.mean:+.1%} ± {gain.half_width:.1%}"
         values[f"minutes of {training}, {name}"] = f"{own['CPU minutes'].mean():.0f}"
     return Result(tables, {"paper": plot(curves)}, values)
 
@@ -143,18 +183,19 @@ def _metrics(folders: Sequence[Path]) -> pd.DataFrame:
 def plot(curves: dict[tuple[str, str], pd.DataFrame]) -> Figure:
     """Draw the improvement in the validation over CPU time; dotted: gain of the paper."""
     names = list(dict.fromkeys(name for name, _ in curves))
-    figure = new_figure(10, 4)
+    figure = new_figure(1.5 + 2.8 * len(names), 4)
     panels = figure.subplots(1, len(names), squeeze=False)[0]
     for axes, name in zip(panels, names, strict=True):
         for (arrivals, training), rows in curves.items():
             if arrivals == name:
                 measured = rows.dropna(subset="improvement")
                 axes.plot(measured["cpu_s"] / 60, 100 * measured["improvement"], label=training)
-        if name in GAIN:
-            axes.axhline(100 * GAIN[name], color=GREY, linestyle=":", label="the paper's Decima")
+        gain = ARRIVALS[name].gain
+        if gain is not None:
+            axes.axhline(100 * gain, color=GREY, linestyle=":", label="the paper's Decima")
         axes.axhline(0, color=GREY, linestyle="-", linewidth=0.8)
-        ylabel = "Shorter than tuned weighted fair (%)"
-        finish_axes(axes, title=name.capitalize(), xlabel="CPU time (minutes)", ylabel=ylabel, ylim=(-50, 35))
+        title, ylabel = name.capitalize().replace("-", " "), "Shorter than tuned weighted fair (%)"
+        finish_axes(axes, title=title, xlabel="CPU time (minutes)", ylabel=ylabel, ylim=(-50, 35))
     handles, labels = panels[0].get_legend_handles_labels()
     panels[-1].legend(handles, labels, **LEGEND, loc="upper left", bbox_to_anchor=(1, 1))
     return figure

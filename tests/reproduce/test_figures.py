@@ -185,23 +185,29 @@ def test_the_training_of_the_paper_knows_no_rule(
 ) -> None:
     module = figure("paper")
     few = {"jobs": 2, "seeds": 2}
-    monkeypatch.setattr(module, "ARRIVALS", {name: setting | few for name, setting in module.ARRIVALS.items()})
+    short = {name: kind._replace(conditions=kind.conditions | few) for name, kind in module.ARRIVALS.items()}
+    monkeypatch.setattr(module, "ARRIVALS", short)
+    monkeypatch.setattr(module, "LONG", {"jobs": 3})
+    train = module.train
+    monkeypatch.setattr(module, "train", lambda *given: train(*given) and "decima:embedded-batch")
     options = {"workload": "synthetic", "executors": 5, "iterations": 3, "ppo_iterations": 2, "policies": tmp_path}
-    kinds = ("batches", "streams", "busy-streams", "embedded")
+    kinds = ("batches", "streams", "busy-streams", "embedded", "embedded-streams")
     result = module.run(arrivals=kinds, training_seeds=(0, 4), **options)
     for name in kinds:
-        schedulers = ["fair", TUNED, "srpt", "srpt-tuned", "paper", "ppo", "ppo, seed 4"]
+        schedulers = ["fair", TUNED, "srpt", "srpt-tuned", "paper", "ppo", "ppo, sampled", "ppo, seed 4"]
         assert result.tables[name]["scheduler"].tolist() == schedulers
-    in_streams = [f"ppo-{recipe}-{seed}" for seed in (0, 4) for recipe in ("mixed", "search")]
+    stages = ("mixed", "search", "few-batches", "few")
+    in_streams = [f"ppo-{recipe}-{seed}" for seed in (0, 4) for recipe in stages]
+    in_embedded_streams = [f"ppo-embedded-{recipe}-{seed}" for seed in (0, 4) for recipe in ("mixed", "search")]
     assert list(trainings) == [
         *("paper-batches-0", "ppo-batches-0", "ppo-batches-4", "paper-streams-0", *in_streams),
-        *("paper-embedded-0", "ppo-embedded-0", "ppo-embedded-4"),
+        *("paper-embedded-0", "ppo-embedded-0", "ppo-embedded-4", "paper-embedded-streams-0", *in_embedded_streams),
     ]
     for name, config in trainings.items():
         assert config.iterations == (3 if name.startswith("paper") else 2)
         assert config.seed == int(name[-1])
         assert config.behaviour_cloning is None
-        assert (config.start is not None) == (name in in_streams)
+        assert (config.start is not None) == (name in in_streams + in_embedded_streams)
     values = result._asdict()["values"]
     assert values["minutes of ppo, batches"] == "1"
     table = result.tables["trainings"]
@@ -213,11 +219,14 @@ def test_the_training_of_the_paper_knows_no_rule(
     assert table.groupby("arrivals")["CPU minutes"].max().to_dict() == {
         "batches": 1,
         "embedded": 1,
-        "streams": 3,
-        "busy-streams": 3,
+        "streams": 5,
+        "busy-streams": 5,
+        "embedded-streams": 3,
     }
     titles = [axes.get_title() for axes in result.pictures["paper"].axes]
-    assert titles == ["Batches", "Streams", "Embedded"], "both kinds of streams have the same trainings"
+    assert titles == ["Batches", "Streams", "Embedded", "Embedded streams"], (
+        "both kinds of streams have the same trainings"
+    )
     assert "paper" not in result.tables["embedded"], "the paper has other jobs"
     embedded, others = (result.tables[kind]["mean_jct_s"].iloc[0] for kind in ("embedded", "batches"))
     assert embedded != others
