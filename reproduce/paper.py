@@ -142,7 +142,7 @@ def run(
             minutes[label] = _metrics(folders)["cpu_s"].iloc[-1] / 60
         shared = {"workload": jobs, "executors": executors, "seed": seed, "workers": workers}
         runs = decima.compare(schedulers, **shared, **kind.conditions)
-        table = decima.summary_table(runs, TUNED)
+        table = decima.summary_table(runs[~runs["scheduler"].str.startswith("ppo, seed")], TUNED)
         if kind.gain is not None:
             table["paper"] = table["scheduler"].map({"paper": f"-{kind.gain:.0%}"})
         tables[name] = table
