@@ -1,9 +1,9 @@
 """Jobs of queries that never ran: a network that has not seen the queries, against the best rule.
 
 Queries are divided into folds. For each fold, a network learns from the jobs of the other folds, in batches by the
-recipe ``batch``, then for streams by the recipes ``mixed`` and ``search``, and a forest is fitted to the same jobs.
-Then jobs of the fold arrive, and the forest predicts the times of their stages for all schedulers. In the last rows of
-a table, schedulers know the mean task times exactly.
+recipe ``batch``, then in streams by the recipe ``search``, and a forest is fitted to the same jobs. Then jobs of the
+fold arrive, and the forest predicts the times of their stages for all schedulers. In the last rows of a table,
+schedulers know the mean task times exactly.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def run(
         interval: Mean seconds between the jobs of a stream.
         folds: Number of folds of the queries.
         restarts: Number of trainings that begin for each fold; the best of them continues.
-        iterations: Iterations of a training by PPO; by default those of the recipes.
+        iterations: Iterations of a training in batches; by default those of the recipe.
         search_iterations: Iterations of the search in streams that follows.
         seeds: Number of batches and of streams.
         seed: Seed of the first batch and stream.
@@ -68,9 +68,8 @@ def run(
     jobs = decima.open_workload(workload)
     fold = folds_of(jobs.profiles, folds)
     cluster = [f"cluster.executors={executors}"]
-    by_ppo = [] if iterations is None else [f"iterations={iterations}"]
-    in_batches = [*cluster, f"restarts.seeds={restarts}", *by_ppo]
-    in_both = [f"settings.executors={executors}", *by_ppo]
+    in_batches = [*cluster, f"restarts.seeds={restarts}"]
+    in_batches += [] if iterations is None else [f"iterations={iterations}"]
     in_streams = [
         *cluster,
         f"iterations={search_iterations}",
@@ -88,19 +87,14 @@ def run(
         write_workload(others, replace(jobs, name=f"all but fold {index}", profiles=seen))
         estimator = folder / f"estimator-{index}.npz"
         fit_estimator(estimator, seen, executors)
-        stages = {
-            "training": ("batch", in_batches),
-            "mixed": ("mixed", in_both),
-            "search": ("search", in_streams),
+        first, second = folder / f"training-{index}", folder / f"search-{index}"
+        network = train(first, "batch", in_batches, str(others), workers)
+        start = f"start={network.removeprefix('decima:')}"
+        networks = {
+            "batches": network,
+            "streams": train(second, "search", [*in_streams, start], str(others), workers),
         }
-        networks, spent, start = {}, {}, []
-        for stage, (recipe, settings) in stages.items():
-            path = folder / f"{stage}-{index}"
-            policy = train(path, recipe, [*settings, *start], str(others), workers)
-            start = [f"start={policy.removeprefix('decima:')}"]
-            networks["batches" if stage == "training" else "streams"] = policy
-            spent[stage] = cpu_minutes(path)
-        minutes.append(spent)
+        minutes.append([cpu_minutes(first), cpu_minutes(second)])
         knowledge = {"forest": {"unknown": 1.0, "estimator": str(estimator)}, "exact": {}}
         for known, (name, setting) in product(knowledge, arrivals.items()):
             runs = decima.compare(
@@ -117,7 +111,8 @@ def run(
     runs = pd.concat(parts)
     tables = {name: table(group) for name, group in runs.groupby("arrivals", sort=False)}
     tables["folds"] = pd.DataFrame({"fold": range(folds), "queries": queries})
-    values = {f"minutes of {stage}": f"{mean:.0f}" for stage, mean in pd.DataFrame(minutes).mean().items()}
+    batch_minutes, search_minutes = np.mean(minutes, axis=0)
+    values = {"minutes of a training": f"{batch_minutes:.0f}", "minutes of a search": f"{search_minutes:.0f}"}
     return Result(tables, values=values, formats={"fold": "", f"vs {RULE}": "+.1%"})
 
 
