@@ -35,13 +35,6 @@ IN_BATCHES = [
     "returns.kind=total",
     "update.entropy_start=0.01",
 ]
-#: Changes of the recipe ``paper`` for embedded jobs, which arrive 5 s instead of 25 s apart.
-FIVE_TIMES_AS_FAST = [
-    "workload.interval=5",
-    "curriculum.start=100",
-    "curriculum.end=1000",
-    "curriculum.growth=0.2",
-]
 #: Changes of the recipe ``few`` for a first training, in batches.
 FEW_BATCHES = ["settings.batches=1", "iterations=70", "update.learning_rate=0.001"]
 #: Training -> its recipe, and changes of it.
@@ -49,7 +42,6 @@ TRAININGS: dict[str, tuple[str, list[str]]] = {
     "paper-batches": ("paper", IN_BATCHES),
     "paper-streams": ("paper", []),
     "paper-embedded": ("paper", IN_BATCHES),
-    "paper-embedded-streams": ("paper", FIVE_TIMES_AS_FAST),
     "ppo-batches": ("batch", []),
     "ppo-mixed": ("mixed", []),
     "ppo-search": ("search", []),
@@ -66,15 +58,15 @@ class Arrivals(NamedTuple):
 
     Attributes:
         conditions: conditions of the comparison with rules.
-        paper: training of the paper's policy.
-        ppo: trainings of the other policy, each of which starts with the policy of the one before.
+        ppo: trainings by PPO, each of which starts with the policy of the one before.
+        paper: the paper's training, if there is one.
         embedded: whether the jobs are those that ship with this project.
         gain: gain of the paper's Decima over tuned weighted fair sharing; None for other jobs than the paper's.
     """
 
     conditions: dict[str, Any]
-    paper: str
     ppo: tuple[str, ...]
+    paper: str | None = None
     embedded: bool = False
     gain: float | None = None
 
@@ -83,13 +75,11 @@ FOR_STREAMS = ("ppo-batches", "ppo-mixed", "ppo-search", "ppo-few-batches", "ppo
 FOR_EMBEDDED_STREAMS = ("ppo-embedded", "ppo-embedded-mixed", "ppo-embedded-search")
 STREAMS = {"jobs": 200, "seeds": 10, "arrivals": "poisson"}
 ARRIVALS = {
-    "batches": Arrivals({"jobs": 20, "seeds": 30}, "paper-batches", ("ppo-batches",), gain=0.21),
-    "streams": Arrivals(STREAMS | {"interval": 25.0}, "paper-streams", FOR_STREAMS, gain=0.29),
-    "busy-streams": Arrivals(STREAMS | {"interval": 14.1}, "paper-streams", FOR_STREAMS),
-    "embedded": Arrivals({"jobs": 20, "seeds": 30}, "paper-embedded", ("ppo-embedded",), embedded=True),
-    "embedded-streams": Arrivals(
-        STREAMS | {"interval": 5.0}, "paper-embedded-streams", FOR_EMBEDDED_STREAMS, embedded=True
-    ),
+    "batches": Arrivals({"jobs": 20, "seeds": 30}, ("ppo-batches",), "paper-batches", gain=0.21),
+    "streams": Arrivals(STREAMS | {"interval": 25.0}, FOR_STREAMS, "paper-streams", gain=0.29),
+    "busy-streams": Arrivals(STREAMS | {"interval": 14.1}, FOR_STREAMS, "paper-streams"),
+    "embedded": Arrivals({"jobs": 20, "seeds": 30}, ("ppo-embedded",), "paper-embedded", embedded=True),
+    "embedded-streams": Arrivals(STREAMS | {"interval": 5.0}, FOR_EMBEDDED_STREAMS, embedded=True),
 }
 #: Conditions of a longer comparison in streams, without the rules that are slow to tune.
 LONG = {"jobs": 1000, "seeds": 12}
@@ -122,16 +112,17 @@ def run(
     """
     tables, curves, rows = {}, {}, []
     first, *others = training_seeds
-    seeds = {"paper": first, "ppo": first} | {f"ppo, seed {other}": other for other in others}
     for name in arrivals:
         kind = ARRIVALS[name]
+        seeds = {} if kind.paper is None else {"paper": first}
+        seeds |= {"ppo": first} | {f"ppo, seed {other}": other for other in others}
         jobs = "tpch" if kind.embedded else workload
         schedulers: dict[str, Any] = {rule: rule for rule in ("fair", TUNED, "srpt", BEST)}
         minutes = {}
         for label, training_seed in seeds.items():
             folders: list[Path] = []
             start: list[str] = []
-            for training in (kind.paper,) if label == "paper" else kind.ppo:
+            for training in [kind.paper] if label == "paper" else kind.ppo:
                 recipe, changes = TRAININGS[training]
                 section = "settings" if recipe in ("mixed", "few") else "cluster"
                 settings = [f"{section}.executors={executors}", f"seed={training_seed}", *changes, *start]
@@ -144,8 +135,9 @@ def run(
             if label == "ppo":
                 actor = decima.load_policy(policy.removeprefix("decima:")).policy
                 schedulers[SAMPLED] = NeuralScheduler(actor, sample_seed=0, guard=False)
-            # The validation of the trainings for few jobs has other sequences.
-            curves[kind.paper.removeprefix("paper-"), label] = _metrics(folders[:3])
+            # The same trainings are drawn once. The validation of those for few jobs has other sequences.
+            drawn = next(each for each in arrivals if ARRIVALS[each].ppo == kind.ppo)
+            curves[drawn, label] = _metrics(folders[:3])
             minutes[label] = _metrics(folders)["cpu_s"].iloc[-1] / 60
         shared = {"workload": jobs, "executors": executors, "seed": seed, "workers": workers}
         runs = decima.compare(schedulers, **shared, **kind.conditions)

@@ -195,13 +195,15 @@ def test_the_training_of_the_paper_knows_no_rule(
     result = module.run(arrivals=kinds, training_seeds=(0, 4), **options)
     for name in kinds:
         schedulers = ["fair", TUNED, "srpt", "srpt-tuned", "paper", "ppo", "ppo, sampled"]
+        if name == "embedded-streams":
+            schedulers.remove("paper")
         assert result.tables[name]["scheduler"].tolist() == schedulers
     stages = ("mixed", "search", "few-batches", "few")
     in_streams = [f"ppo-{recipe}-{seed}" for seed in (0, 4) for recipe in stages]
     in_embedded_streams = [f"ppo-embedded-{recipe}-{seed}" for seed in (0, 4) for recipe in ("mixed", "search")]
     assert list(trainings) == [
         *("paper-batches-0", "ppo-batches-0", "ppo-batches-4", "paper-streams-0", *in_streams),
-        *("paper-embedded-0", "ppo-embedded-0", "ppo-embedded-4", "paper-embedded-streams-0", *in_embedded_streams),
+        *("paper-embedded-0", "ppo-embedded-0", "ppo-embedded-4", *in_embedded_streams),
     ]
     for name, config in trainings.items():
         assert config.iterations == (3 if name.startswith("paper") else 2)
