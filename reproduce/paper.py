@@ -182,19 +182,22 @@ def _metrics(folders: Sequence[Path]) -> pd.DataFrame:
 def plot(curves: dict[tuple[str, str], pd.DataFrame]) -> Figure:
     """Draw the improvement in the validation over CPU time; dotted: gain of the paper."""
     names = list(dict.fromkeys(name for name, _ in curves))
+    labels = list(dict.fromkeys(training for _, training in curves))
     figure = new_figure(1.5 + 2.8 * len(names), 4)
     panels = figure.subplots(1, len(names), squeeze=False)[0]
     for axes, name in zip(panels, names, strict=True):
         for (arrivals, training), rows in curves.items():
             if arrivals == name:
                 measured = rows.dropna(subset="improvement")
-                axes.plot(measured["cpu_s"] / 60, 100 * measured["improvement"], label=training)
+                colour = f"C{labels.index(training)}"
+                axes.plot(measured["cpu_s"] / 60, 100 * measured["improvement"], colour, label=training)
         gain = ARRIVALS[name].gain
         if gain is not None:
             axes.axhline(100 * gain, color=GREY, linestyle=":", label="the paper's Decima")
         axes.axhline(0, color=GREY, linestyle="-", linewidth=0.8)
         title, ylabel = name.capitalize().replace("-", " "), "Shorter than tuned weighted fair (%)"
         finish_axes(axes, title=title, xlabel="CPU time (minutes)", ylabel=ylabel, ylim=(-50, 35))
-    handles, labels = panels[0].get_legend_handles_labels()
-    panels[-1].legend(handles, labels, **LEGEND, loc="upper left", bbox_to_anchor=(1, 1))
+    panels[-1].legend(
+        *panels[0].get_legend_handles_labels(), **LEGEND, loc="upper left", bbox_to_anchor=(1, 1)
+    )
     return figure
