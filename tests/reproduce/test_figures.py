@@ -190,6 +190,13 @@ def test_the_training_of_the_paper_knows_no_rule(
     monkeypatch.setattr(module, "LONG", {"jobs": 3})
     train = module.train
     monkeypatch.setattr(module, "train", lambda *given: train(*given) and "decima:embedded-batch")
+    compared, compare = [], decima.compare
+
+    def remember(schedulers: dict[str, Any], **conditions: Any) -> pd.DataFrame:
+        compared.extend(schedulers.values())
+        return compare(schedulers, **conditions)
+
+    monkeypatch.setattr(decima, "compare", remember)
     options = {"workload": "synthetic", "executors": 5, "iterations": 3, "ppo_iterations": 2, "policies": tmp_path}
     kinds = ("batches", "streams", "busy-streams", "embedded", "embedded-streams")
     result = module.run(arrivals=kinds, training_seeds=(0, 4), **options)
@@ -210,6 +217,8 @@ def test_the_training_of_the_paper_knows_no_rule(
         assert config.seed == int(name[-1])
         assert config.behaviour_cloning is None
         assert (config.start is not None) == (name in in_streams + in_embedded_streams)
+    networks = {each for each in compared if isinstance(each, str) and each.startswith("decima")}
+    assert networks == {"decima:embedded-batch,guard=off"}
     values = result._asdict()["values"]
     assert values["minutes of ppo, batches"] == "1"
     table = result.tables["trainings"]
@@ -229,6 +238,9 @@ def test_the_training_of_the_paper_knows_no_rule(
     assert titles == ["Batches", "Streams", "Embedded", "Embedded streams"], (
         "both kinds of streams have the same trainings"
     )
+    lines = [line for axes in result.pictures["paper"].axes for line in axes.lines]
+    colours = {(line.get_label(), line.get_color()) for line in lines if line.get_label().startswith("p")}
+    assert sorted(label for label, _ in colours) == ["paper", "ppo", "ppo, seed 4"], "one colour in all panels"
     assert "paper" not in result.tables["embedded"], "the paper has other jobs"
     embedded, others = (result.tables[kind]["mean_jct_s"].iloc[0] for kind in ("embedded", "batches"))
     assert embedded != others
