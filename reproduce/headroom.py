@@ -183,11 +183,11 @@ def lookahead(
     """
     logs = np.zeros((2, len(sequence)))
     choices = np.log(FACTORS)
-    later_logs = np.zeros((2, LATER_JOBS))
     for job, now_ms in enumerate(sequence.arrival_ms.tolist()):
         random = np.random.default_rng((NOISE_OFFSET, sequence.seed, job))
         total_ms = np.empty((len(choices), futures))
-        known = logs[:, : job + 1]
+        factors = np.zeros((2, job + 1 + LATER_JOBS))
+        factors[:, :job] = logs[:, :job]
         for future in range(futures):
             later = random.choice(len(sequence.library), LATER_JOBS)
             later_ms = now_ms + 1000 * np.cumsum(random.exponential(interval, LATER_JOBS))
@@ -196,17 +196,16 @@ def lookahead(
                 np.concatenate([sequence.arrival_ms[: job + 1], later_ms]),
                 seed=sequence.seed,
             )
-            rule = FactorSrpt(np.concatenate([known, later_logs], axis=1))
+            rule = FactorSrpt(factors)
             state = start_episode(cluster, drawn, rule)
             follow(state, rule, now_ms)
             for index, choice in enumerate(choices):
-                known[:, job] = choice
-                rule = FactorSrpt(np.concatenate([known, later_logs], axis=1))
+                factors[:, job] = choice
+                rule = FactorSrpt(factors)
                 rule.reset(cluster)
                 rollout = state.fork(NOISE_OFFSET + future, log=False)
                 follow(rollout, rule)
                 total_ms[index, future] = rollout.completion_ms.sum()
-            known[:, job] = 0.0
         gain_ms = total_ms[0] - total_ms
         error_ms = gain_ms.std(axis=1, ddof=1) / math.sqrt(futures)
         logs[:, job] = choices[np.argmax(gain_ms.mean(axis=1) - error_ms)]
