@@ -22,6 +22,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 import decima
+from decima.evaluation import CompareError
 from decima.schedulers.srpt import OrderedRule, Srpt
 from decima.show.style import GREY, draw_dots, finish_axes, new_figure
 from reproduce.common import Result, batches_and_streams, change
@@ -94,6 +95,8 @@ def run(
         futures: Random futures of each decision of lookahead.
         workers: Processes that run the rules.
     """
+    if futures < 2:
+        raise CompareError(f"--futures must be at least 2, as a choice needs a standard error, got {futures}")
     kinds = batches_and_streams(jobs, stream_jobs, interval)
     tables: dict[str, pd.DataFrame] = {}
     values = {}

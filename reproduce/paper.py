@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -89,7 +89,10 @@ def run(
     *,
     workload: str = "tpch",
     executors: int = 50,
-    arrivals: tuple[str, ...] = ("batches", "streams"),
+    arrivals: tuple[Literal["batches", "streams", "busy-streams", "embedded", "embedded-streams"], ...] = (
+        "batches",
+        "streams",
+    ),
     iterations: int = 1000,
     ppo_iterations: int | None = None,
     seed: int = 0,

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import decima
+from decima.evaluation import CompareError
 from decima.schedulers.srpt import Srpt
 from reproduce import headroom
 from reproduce.headroom import HINDSIGHT, HINDSIGHT_OTHER, LOOKAHEAD, RULE, RULE_OTHER, FactorSrpt, srpt_flow_ms
@@ -84,6 +85,11 @@ def test_lookahead_refuses_a_limit_that_delays_a_job(monkeypatch: pytest.MonkeyP
     sequence = jobs(job(stage(200, 10_000.0)), job(stage(5, 10_000.0)), at=(0.0, 1000.0))
     logs = headroom.lookahead(ClusterConfig(num_executors=8), sequence, 600.0, futures=4)
     assert logs[:, 1].tolist() == [0.0, 0.0]
+
+
+def test_lookahead_needs_two_futures() -> None:
+    with pytest.raises(CompareError, match=r"^--futures must be at least 2, .* got 1$"):
+        headroom.run(futures=1)
 
 
 def test_lookahead_does_not_know_later_jobs() -> None:

@@ -152,3 +152,9 @@ def test_pictures_of_pages_exist() -> None:
     for page in (common.PICTURES / "reproduce").glob("*.md"):
         for picture in re.findall(r"\]\((\S+\.png)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / picture).exists(), f"{page.name}: {picture}"
+
+
+@cases("name, arrivals", ("paper", "stream"), ("headroom", "poisson"))
+def test_unknown_arrivals_are_refused(name: str, arrivals: str) -> None:
+    result = CliRunner().invoke(cli, [name, "--arrivals", arrivals])
+    assert f"'{arrivals}' is not one of 'batches', 'streams'" in result.output
